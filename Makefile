@@ -1,0 +1,44 @@
+# The two commands that matter: make demo, make test. Both do all their set-up.
+DRAFTGATE = .venv/bin/draftgate
+PROFILE_ENGINE = vllm-cpu
+
+.PHONY: demo test check unit engine docs lock bench clean venv
+
+## demo: a real engine with a real EAGLE-3 drafter on this machine; ONCE=1 ends after the demo traffic
+demo: venv
+	$(DRAFTGATE) demo $(if $(ONCE),--once)
+
+## test: everything that can run here; what cannot says why
+test: check unit engine
+
+check: venv
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+unit: venv
+	.venv/bin/pytest tests/unit
+
+engine: venv
+	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
+	.venv/bin/pytest tests/engine
+
+## docs: write the generated references anew
+docs: venv
+	.venv/bin/python -m tools.reference
+
+## lock: write every lock anew (needs uv)
+lock:
+	tools/lock
+
+## bench: what the tool itself costs, as ratios
+bench: venv
+	.venv/bin/python -m benchmarks.render
+	.venv/bin/python -m benchmarks.scrape
+
+venv:
+	@tools/venv
+
+clean:
+	rm -rf .venv .demo demo-summary.json

@@ -1,0 +1,3 @@
+from draftgate.cli.main import main
+
+main()

@@ -1,0 +1,67 @@
+"""The command line: verbs are registered here and live in modules of their own."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from draftgate import __version__
+from draftgate.cli import engine, profiles, render
+from draftgate.cli.output import print_error
+from draftgate.errors import DraftgateError, ExitCode
+
+app = typer.Typer(
+    name="draftgate",
+    help="Serve one model with vLLM or SGLang, watch what its drafter is worth, and tell the truth about it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"draftgate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Options of every verb; `main` reads --debug itself, since errors reach it past Typer."""
+
+
+app.command()(profiles.profiles)
+app.command()(profiles.show)
+app.command()(render.render)
+app.add_typer(engine.app, name="engine")
+
+
+def main() -> None:
+    """Run one verb and leave with its exit code; the only place that prints an error."""
+    debug = "--debug" in sys.argv
+    try:
+        app()
+    except DraftgateError as error:
+        if debug:
+            raise
+        print_error(error, as_json="--json" in sys.argv)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except Exception as error:
+        if debug:
+            raise
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            "  This is a fault of draftgate's. Run it again with --debug for the traceback.", file=sys.stderr
+        )
+        sys.exit(ExitCode.INTERNAL)

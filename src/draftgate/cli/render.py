@@ -1,0 +1,42 @@
+"""`draftgate render`: the exact command that a profile starts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from draftgate.cli.load import Loaded, load
+from draftgate.cli.output import print_json, print_table
+from draftgate.cli.profiles import Json, Name, Sets
+from draftgate.render.command import Format, as_argv, as_env, as_json, as_shell, explained
+
+
+def render(
+    name: Name,
+    sets: Sets = None,
+    format_: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.SHELL,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say where each word comes from, and why.")
+    ] = False,
+    as_json_: Json = False,
+) -> None:
+    """Print the engine's command and environment; nothing is started."""
+    loaded = load(name, sets or [])
+    rows = explained(loaded.command, lambda path: _origin(loaded, path)) if explain else []
+    if as_json_ or format_ is Format.JSON:
+        words = [{"word": w, "key": k, "from": f, "why": y or None} for w, k, f, y in rows]
+        print_json(as_json(loaded.command) | ({"explained": words} if explain else {}))
+    elif explain:
+        print_table(("WORD", "KEY", "FROM", "WHY"), rows)
+    elif format_ is Format.ARGV:
+        print(as_argv(loaded.command))
+    elif format_ is Format.ENV:
+        print(as_env(loaded.command))
+    else:
+        print(as_shell(loaded.command))
+
+
+def _origin(loaded: Loaded, path: str) -> tuple[str, str | None]:
+    found = loaded.resolved.origin(path)
+    return (found.name, found.comment) if found else ("default", None)

@@ -1,0 +1,54 @@
+"""Profile → command, whatever the engine; and what an engine cannot do, found before it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from draftgate.engine import vllm
+from draftgate.engine.command import EngineCommand
+from draftgate.engine.pins import PINS, Pin, find_pin
+from draftgate.errors import Fault
+from draftgate.profile.layers import Leaves, dotted
+from draftgate.profile.model import EngineName, Line, Profile
+
+
+def pin_of(profile: Profile) -> Pin:
+    """The pin of a profile that `engine_faults` found nothing wrong with."""
+    pin = find_pin(profile.engine.name, profile.engine.line)
+    if pin is None:
+        raise LookupError(profile.engine)
+    return pin
+
+
+def command(profile: Profile, pin: Pin) -> EngineCommand:
+    """What serves ``profile`` at ``pin``."""
+    match profile.engine.name:
+        case EngineName.VLLM:
+            return vllm.command(profile, pin)
+        case EngineName.SGLANG:
+            raise LookupError(profile.engine)  # no pin names it yet, so engine_faults refuses it
+        case _:
+            assert_never(profile.engine.name)
+
+
+def engine_faults(leaves: Leaves) -> Iterator[Fault]:
+    """What the named engine refuses. Works on leaves, so that it is reported beside every other fault."""
+    values = {dotted(path): entry for path, entry in leaves.items()}
+    name, line = values.get("engine.name"), values.get("engine.line")
+    if name is None or name.value not in list(EngineName):
+        return
+    engine = EngineName(str(name.value))
+    if line is not None and line.value in list(Line) and find_pin(engine, Line(str(line.value))) is None:
+        known = ", ".join(f"{pin.engine} on {pin.line}" for pin in PINS)
+        yield Fault(
+            "engine.line", line.origin.name, f"there is no pin for {engine} on {line.value}; there is {known}"
+        )
+    if engine is EngineName.VLLM:
+        for path, entry in leaves.items():
+            owner = vllm.DERIVED.get(path[1]) if path[0] == "engine_flags" and len(path) > 1 else None
+            if owner:
+                yield Fault(dotted(path), entry.origin.name, f"is stated by {owner}: set that instead")
+        topk = values.get("speculation.topk")
+        if topk is not None and topk.value != 1:
+            yield Fault("speculation.topk", topk.origin.name, "vLLM drafts chains only: must be 1")

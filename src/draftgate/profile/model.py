@@ -1,0 +1,167 @@
+"""The typed profile: one way to serve one model, whole and frozen.
+
+Every key says in ``description`` what it means and in which unit; docs/reference/profile.md is made from it.
+``None`` means "the engine decides".
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+NonEmpty = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+FlagValue = bool | int | float | str | tuple[bool | int | float | str, ...]
+
+
+class EngineName(enum.StrEnum):
+    VLLM = "vllm"
+    SGLANG = "sglang"
+
+
+class Line(enum.StrEnum):
+    """The line of pins: which engine versions belong together on one kind of machine."""
+
+    CPU = "cpu"
+    CUDA12 = "cuda12"
+    CUDA13 = "cuda13"
+    CUSTOM = "custom"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Engine(_Section):
+    name: EngineName = Field(strict=False, description="The engine: vllm or sglang.")
+    line: Line = Field(strict=False, description="The line of pins that chooses its version.")
+
+
+class Target(_Section):
+    model: NonEmpty = Field(
+        description="A folder (begins with /, ./, ../ or ~; relative to its file) or a Hugging Face id."
+    )
+    revision: NonEmpty | None = Field(None, description="Commit or tag of a Hugging Face model.")
+    served_name: NonEmpty = Field(
+        description="The name that requests use; the same for all arms of one model."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Type of the weights."
+    )
+    max_model_len: Annotated[int, Field(gt=0)] | None = Field(
+        None, description="Longest sequence, prompt and output together, in tokens."
+    )
+    quantization: NonEmpty | None = Field(
+        None, description="Quantization, when the engine cannot read it from the model's config.json."
+    )
+    trust_remote_code: bool = Field(False, description="Run Python code that comes with the model.")
+    reasoning_parser: NonEmpty | None = Field(None, description="The engine's parser for reasoning text.")
+    tool_call_parser: NonEmpty | None = Field(None, description="The engine's parser for tool calls.")
+
+
+class Parallelism(_Section):
+    tensor: Annotated[int, Field(gt=0)] = Field(1, description="Tensor-parallel ranks, one GPU each.")
+
+
+class Memory(_Section):
+    gpu_fraction: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="Share of a GPU's memory; the two engines mean different shares by it."
+    )
+    kv_cache_bytes: Annotated[int, Field(gt=0)] | None = Field(
+        None, description="Size of the KV cache, in bytes (on a CPU whole GiB)."
+    )
+    max_running_requests: Annotated[int, Field(gt=0)] | None = Field(
+        None, description="Requests decoded together, at most."
+    )
+    max_batched_tokens: Annotated[int, Field(gt=0)] | None = Field(
+        None, description="Tokens in one prefill step, at most."
+    )
+
+
+class Execution(_Section):
+    eager: bool = Field(False, description="No compilation and no CUDA graphs.")
+    threads: Annotated[int, Field(gt=0)] | None = Field(None, description="OpenMP threads of a rank.")
+
+
+class Server(_Section):
+    host: NonEmpty = Field("127.0.0.1", description="Address to bind; loopback unless told otherwise.")
+    port: Annotated[int, Field(ge=1, le=65535)] = Field(8000, description="Port of the engine's HTTP server.")
+    api_key_file: Path | None = Field(
+        None,
+        strict=False,
+        description="File with the API key, one line; keys are never written in a profile.",
+    )
+
+
+class Speculation(_Section):
+    method: Literal["eagle3"] = Field("eagle3", description="How tokens are proposed.")
+    num_speculative_tokens: Annotated[int, Field(gt=0, le=64)] = Field(
+        description="K, the draft tokens proposed per verify step."
+    )
+    topk: Annotated[int, Field(gt=0)] = Field(
+        1, description="Branches per step; 1 is a chain, more is a tree."
+    )
+
+
+class Drafter(_Section):
+    model: NonEmpty = Field(
+        description="The EAGLE-3 drafter: a folder or a Hugging Face id, as target.model."
+    )
+    revision: NonEmpty | None = Field(None, description="Commit or tag of a Hugging Face model.")
+    aux_layers: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        None,
+        strict=False,
+        description="Target layers whose inputs feed the drafter; unset: as its own config.json says.",
+    )
+    trained_with: NonEmpty | None = Field(
+        None, description="What trained it, and with which layer convention."
+    )
+
+
+class Launch(_Section):
+    start_timeout_seconds: Annotated[float, Field(gt=0)] = Field(
+        600.0, description="From start to the first answered request, at most."
+    )
+    drain_seconds: Annotated[float, Field(ge=0)] = Field(
+        30.0, description="Time that running requests get to end after SIGTERM."
+    )
+
+
+class Sidecar(_Section):
+    host: NonEmpty = Field("127.0.0.1", description="Address to bind; loopback unless told otherwise.")
+    port: Annotated[int, Field(ge=1, le=65535)] = Field(
+        9310, description="Port of /metrics, /livez and /readyz."
+    )
+
+
+class Profile(_Section):
+    """One way to serve one model."""
+
+    name: NonEmpty
+    description: NonEmpty = Field(description="One sentence for `draftgate profiles`.")
+    engine: Engine
+    target: Target
+    parallelism: Parallelism = Parallelism()
+    memory: Memory = Memory()
+    execution: Execution = Execution()
+    server: Server = Server()
+    speculation: Speculation | None = None
+    drafter: Drafter | None = None
+    launch: Launch = Launch()
+    sidecar: Sidecar = Sidecar()
+    env: dict[str, str] = Field(
+        default_factory=dict, description="Environment of the engine, merged by key over the layers."
+    )
+    engine_flags: dict[str, FlagValue] = Field(
+        default_factory=dict,
+        description="Flags of the engine that no other key covers, without the dashes, merged by key.",
+    )
+
+    @field_validator("engine_flags", mode="before")
+    @classmethod
+    def _lists_to_tuples(cls, value: object) -> object:
+        if isinstance(value, dict):
+            return {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+        return value

@@ -1,0 +1,36 @@
+"""Rules that hold between keys of a profile, whatever the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from draftgate.errors import Fault
+from draftgate.profile.model import Line, Profile
+
+_GIB = 2**30
+
+
+def broken_rules(profile: Profile, origin: Callable[[str], str]) -> Iterator[Fault]:
+    """The faults of a well-typed profile; ``origin`` names who says the value at a dotted path."""
+
+    def fault(path: str, what: str) -> Fault:
+        return Fault(path, origin(path), what)
+
+    if profile.speculation is not None and profile.drafter is None:
+        yield fault(
+            "speculation.num_speculative_tokens",
+            "tokens are to be proposed, but there is no drafter: state drafter.model, or unset speculation",
+        )
+    if profile.drafter is not None and profile.speculation is None:
+        yield fault(
+            "drafter.model",
+            "there is a drafter, but nothing is to be proposed: "
+            "state speculation.num_speculative_tokens (K), or unset drafter",
+        )
+    if profile.server.port == profile.sidecar.port:
+        yield fault("sidecar.port", "is the engine's own port, server.port")
+    cache = profile.memory.kv_cache_bytes
+    if profile.engine.line is Line.CPU and cache is not None and cache % _GIB:
+        yield fault("memory.kv_cache_bytes", f"must be whole GiB (multiples of {_GIB}) on a CPU")
+    if profile.engine.line is Line.CPU and profile.memory.gpu_fraction is not None:
+        yield fault("memory.gpu_fraction", "means nothing on a CPU: state memory.kv_cache_bytes")

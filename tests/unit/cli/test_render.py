@@ -1,0 +1,74 @@
+"""What the verbs on profiles print, whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import Golden
+
+
+def draftgate(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "draftgate", *words], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("profile", ["vllm-cpu", "vllm-cpu-eagle"])
+@pytest.mark.parametrize("form", ["argv", "env", "shell", "json"])
+def test_rendered_command(profile: str, form: str, golden: Golden) -> None:
+    golden(f"render/{profile}.{form}", draftgate("render", profile, "--format", form).stdout)
+
+
+def test_explained_command(golden: Golden) -> None:
+    golden("render/vllm-cpu-eagle.explained", draftgate("render", "vllm-cpu-eagle", "--explain").stdout)
+
+
+def test_shown_profile(golden: Golden) -> None:
+    golden("render/vllm-cpu-eagle.show", draftgate("show", "vllm-cpu-eagle", "--explain").stdout)
+    golden(
+        "render/vllm-cpu-eagle.show.json", draftgate("show", "vllm-cpu-eagle", "--explain", "--json").stdout
+    )
+
+
+def test_list_of_profiles(golden: Golden) -> None:
+    golden("render/profiles.txt", draftgate("profiles").stdout)
+
+
+def test_an_api_key_is_read_from_its_file_by_the_shell() -> None:
+    out = draftgate("render", "vllm-cpu", "--set", "server.api_key_file=/keys/it is").stdout
+    assert "VLLM_API_KEY=\"$(cat '/keys/it is')\"" in out
+
+
+def test_faults_go_to_stderr_with_their_exit_code() -> None:
+    done = draftgate("render", "vllm-cpu", "--set", "server.prt=1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "--set: server.prt: there is no such key; did you mean 'server.port'?" in done.stderr
+    as_json = draftgate("render", "vllm-cpu", "--set", "server.prt=1", "--json")
+    assert json.loads(as_json.stderr)["faults"][0]["nearest"] == "server.port"
+
+
+HEAVY = {
+    "requests",
+    "aiohttp",
+    "prometheus_client",
+    "rich",
+    "tenacity",
+    "psutil",
+    "pydantic_settings",
+    "asyncio",
+}
+
+
+def test_render_imports_nothing_heavy() -> None:
+    """What keeps `render` under 0.4 s; the time itself is a benchmark's matter."""
+    code = (
+        "import sys; from draftgate.cli.main import app; "
+        "app(['render', 'vllm-cpu'], standalone_mode=False); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert not HEAVY & loaded

@@ -1,0 +1,128 @@
+"""Every fault at once, each with its path, its file and the nearest known name."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftgate.cli.load import load
+from draftgate.errors import DraftgateError, ExitCode, ProfileError
+from draftgate.profile.loader import schema_paths
+from draftgate.profile.model import Profile
+from tests.conftest import Golden
+
+BAD = """
+extends = ["layers/cpu", "layers/tiny-pyton"]
+unset = ["drafter"]
+descripton = "a misspelt key"
+
+[engine]
+name = "vlm"
+
+[target]
+dtype = "int4"
+served_name = ""
+
+[server]
+port = "8000"
+api_key = "sk-canary-0123456789"
+
+[speculation]
+num_speculative_tokens = 0
+topk = 4
+
+[env]
+HF_TOKEN = "hf_canary0123456789"
+OMP_NUM_THREADS = 2
+
+[engine_flags]
+port = 8000
+"""
+
+
+def lines_of(path: Path, *sets: str) -> str:
+    with pytest.raises(ProfileError) as caught:
+        load(str(path), sets)
+    assert caught.value.exit_code == ExitCode.PROFILE
+    return "\n".join(caught.value.lines()).replace(f"{path.parent}/", "") + "\n"
+
+
+def test_all_faults_of_a_bad_profile_are_told_together(tmp_path: Path, golden: Golden) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(BAD)
+    text = lines_of(path, "sidecar.prt=1", "nonsense")
+    assert "canary" not in text
+    golden("profile/bad.txt", text)
+
+
+@pytest.mark.parametrize(
+    ("sets", "fault"),
+    [
+        ("unset=['drafter']", "--set: unset: is not a path of a profile"),
+        ("name=other", "--set: name: is the file's name; take this key out"),
+        ("sidecar.port=8000", "--set: sidecar.port: is the engine's own port, server.port"),
+        (
+            "memory.kv_cache_bytes=1000",
+            "--set: memory.kv_cache_bytes: must be whole GiB (multiples of 1073741824) on a CPU",
+        ),
+        (
+            "memory.gpu_fraction=0.9",
+            "--set: memory.gpu_fraction: means nothing on a CPU: state memory.kv_cache_bytes",
+        ),
+        ("speculation.topk=2", "--set: speculation.topk: vLLM drafts chains only: must be 1"),
+        ("engine_flags.api-key=x", "--set: engine_flags.api-key: a key in clear"),
+        ("engine_flags.seed=Bearer abc", "--set: engine_flags.seed: a key in clear"),
+        (
+            "engine_flags.enforce-eager=true",
+            "--set: engine_flags.enforce-eager: is stated by execution.eager: set that instead",
+        ),
+        (
+            "engine.line=cuda12",
+            "--set: engine.line: there is no pin for vllm on cuda12; there is vllm on cpu",
+        ),
+        ("port=1", "--set: port: there is no such key; did you mean 'server.port'?"),
+        ("server.port=70000", "--set: server.port: input should be less than or equal to 65535"),
+        ("server.port=true", "--set: server.port: input should be a valid integer"),
+    ],
+)
+def test_one_fault(sets: str, fault: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        load("vllm-cpu-eagle", [sets])
+    assert any(line.line().startswith(fault) for line in caught.value.faults), caught.value.lines()
+
+
+def test_k_without_a_drafter_and_a_drafter_without_k(tmp_path: Path) -> None:
+    for kept, path in (("drafter", "drafter.model"), ("speculation", "speculation.num_speculative_tokens")):
+        gone = "speculation" if kept == "drafter" else "drafter"
+        file = tmp_path / "half.toml"
+        file.write_text(f'extends = ["vllm-cpu-eagle"]\nunset = ["{gone}"]\n')
+        with pytest.raises(ProfileError) as caught:
+            load(str(file))
+        assert [fault.path for fault in caught.value.faults] == [path]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([".".join(path) for path in schema_paths(Profile)]) | st.text(max_size=20),
+            st.text(max_size=20),
+        )
+    )
+)
+def test_whatever_is_set_is_a_profile_or_a_list_of_faults(pairs: list[tuple[str, str]]) -> None:
+    with contextlib.suppress(DraftgateError):
+        load("vllm-cpu-eagle", [f"{path}={value}" for path, value in pairs])
+
+
+@given(st.text(max_size=200))
+def test_whatever_a_file_holds_is_a_profile_or_a_list_of_faults(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "any.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ProfileError):
+        load(str(path))
