@@ -1,7 +1,8 @@
 """Layers: reading one TOML file into leaves, and laying leaves over each other with their origin kept.
 
 A file holds ``extends`` (names of layers, ordered, later wins), ``unset`` (paths that it takes away from
-what it extends) and any keys of a profile. Lists replace; tables merge key by key.
+what it extends), any keys of a profile, and tables ``[line.NAME.…]`` with keys that hold on that line of pins
+alone, since a flag or variable of one version need not exist in another. Lists replace; tables merge by key.
 """
 
 from __future__ import annotations
@@ -111,17 +112,19 @@ def _plain(item: Item) -> object:
     return item.unwrap() if hasattr(item, "unwrap") else item
 
 
-def lay_over(below: Leaves, layer: Layer) -> tuple[dict[KeyPath, Entry], list[Fault]]:
-    """``layer`` laid over ``below``: first its ``unset``, then its own leaves."""
+def lay_over(below: Leaves, layer: Layer, line: object) -> tuple[dict[KeyPath, Entry], list[Fault]]:
+    """``layer`` laid over ``below``: first its ``unset``, then its own leaves, then those of ``line``."""
     merged = dict(below)
     faults = []
+    always = {path: entry for path, entry in layer.leaves.items() if path[0] != "line"}
+    on_line = {path[2:]: entry for path, entry in layer.leaves.items() if path[:2] == ("line", line)}
     for path in layer.unset:
         gone = [known for known in merged if known[: len(path)] == path]
         if not gone:
             faults.append(Fault("unset", layer.name, f"{dotted(path)!r} is not set by any layer below"))
         for known in gone:
             del merged[known]
-    for path, entry in layer.leaves.items():
+    for path, entry in (always | on_line).items():
         # A value where a table stood, or a table where a value stood, replaces it whole.
         for known in [k for k in merged if k != path and (k[: len(path)] == path or path[: len(k)] == k)]:
             del merged[known]

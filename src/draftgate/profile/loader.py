@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from draftgate.errors import Fault, ProfileError
 from draftgate.profile.catalogue import Catalogue, nearest
-from draftgate.profile.layers import Entry, KeyPath, Leaves, Origin, dotted, lay_over, nested
-from draftgate.profile.model import Profile
+from draftgate.profile.layers import Entry, KeyPath, Layer, Leaves, Origin, dotted, lay_over, nested
+from draftgate.profile.model import Line, Profile
 from draftgate.profile.overrides import from_environment, from_options
 from draftgate.profile.rules import broken_rules
 from draftgate.profile.secrets import keys_in_clear
@@ -68,8 +68,10 @@ def resolve(
     overrides = [*from_environment(environ, cwd), *from_options(sets, cwd)]
     faults += [fault for layer in overrides for fault in layer.faults]
     leaves: dict[KeyPath, Entry] = {}
+    line = _line([*layers, *overrides])
     for layer in [*layers, *overrides]:
-        leaves, found = lay_over(leaves, layer)
+        faults += _unknown_lines(layer)
+        leaves, found = lay_over(leaves, layer, line)
         faults += found
     secrets = keys_in_clear(leaves)
     faults += secrets
@@ -95,6 +97,24 @@ def resolve(
     if faults:
         raise ProfileError(name, tuple(faults))
     return Resolved(profile, leaves, tuple(layer.name for layer in layers))
+
+
+def _line(layers: list[Layer]) -> object:
+    """The line that the highest layer states: it decides which keys of each layer count."""
+    stated = (
+        layer.leaves[("engine", "line")].value
+        for layer in reversed(layers)
+        if ("engine", "line") in layer.leaves
+    )
+    return next(stated, None)
+
+
+def _unknown_lines(layer: Layer) -> Iterator[Fault]:
+    known = [line.value for line in Line]
+    for name in sorted({path[1] if len(path) > 2 else "" for path in layer.leaves if path[0] == "line"}):
+        if name not in known:
+            path, what = ("line." + name).rstrip("."), f"must be a table [line.NAME], of {', '.join(known)}"
+            yield Fault(path, layer.name, what, nearest(name, known))
 
 
 def _absolute(path: KeyPath, entry: Entry) -> Entry:

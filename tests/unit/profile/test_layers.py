@@ -181,3 +181,20 @@ def test_unknown_profile_names_the_nearest(tmp_path: Path) -> None:
 )
 def test_a_broken_file_is_a_fault_not_a_traceback(tmp_path: Path, text: str) -> None:
     assert faults(write(tmp_path, top=text))
+
+
+def test_keys_of_a_line_hold_on_that_line_alone(tmp_path: Path) -> None:
+    catalogue = write(
+        tmp_path,
+        layers__base=BASE + '[line.cpu.env]\nA = "cpu"\nD = "cpu"\n[line.cuda13.env]\nA = "13"\n',
+        top='extends = ["layers/base"]\n[env]\nD = "top"\n',
+    )
+    assert load(catalogue).profile.env == {"A": "cpu", "B": "1", "D": "top"}
+    assert load(catalogue, "top", "engine.line=cuda13").profile.env == {"A": "13", "B": "1", "D": "top"}
+
+
+def test_an_unknown_line_is_a_fault(tmp_path: Path) -> None:
+    catalogue = write(tmp_path, top=BASE + '[line.cpuu.env]\nA = "x"\n')
+    assert faults(catalogue) == [
+        "top.toml: line.cpuu: must be a table [line.NAME], of cpu, cuda12, cuda13, custom; did you mean 'cpu'?"
+    ]
