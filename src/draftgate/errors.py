@@ -13,7 +13,9 @@ DraftgateError
 ├── TimedOut             12   something did not happen within its limit
 ├── BenchRefused         13   the measurement would not mean what it says
 ├── FolderUnusable       14   a folder that draftgate needs cannot be made or written
-└── AddressUnusable      15   an address cannot be listened on (taken, or not this machine's)
+├── AddressUnusable      15   an address cannot be listened on (taken, or not this machine's)
+├── CheckpointUnreadable 16   a model's folder is not there, or a file in it is missing or broken
+└── AuxLayersRefused     17   an engine cannot feed the drafter the layers that it needs, or not load it
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class ExitCode(enum.IntEnum):
     BENCH_REFUSED = 13
     FOLDER_UNUSABLE = 14
     ADDRESS_UNUSABLE = 15
+    CHECKPOINT_UNREADABLE = 16
+    AUX_LAYERS_REFUSED = 17
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
@@ -181,3 +185,15 @@ class FolderUnusable(DraftgateError):
 
 class AddressUnusable(DraftgateError):
     exit_code = ExitCode.ADDRESS_UNUSABLE
+
+
+class CheckpointUnreadable(DraftgateError):
+    exit_code = ExitCode.CHECKPOINT_UNREADABLE
+
+
+class AuxLayersRefused(DraftgateError):
+    exit_code = ExitCode.AUX_LAYERS_REFUSED
+
+
+class AuxLayersUnknown(AuxLayersRefused):
+    """What this engine does with this target was never read, so nothing is said about it."""

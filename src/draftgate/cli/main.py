@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from draftgate import __version__
-from draftgate.cli import engine, profiles, render
+from draftgate.cli import bench, demo, down, engine, launch, logs, profiles, render, sidecar, status, up
 from draftgate.cli.output import print_error
 from draftgate.errors import DraftgateError, ExitCode
 
@@ -43,6 +43,14 @@ app.command()(profiles.profiles)
 app.command()(profiles.show)
 app.command()(render.render)
 app.add_typer(engine.app, name="engine")
+app.command()(launch.launch)
+app.command()(up.up)
+app.command()(status.status)
+app.command()(logs.logs)
+app.command()(down.down)
+app.command()(sidecar.sidecar)
+app.command()(bench.bench)
+app.command()(demo.demo)
 
 
 def main() -> None:

@@ -1,0 +1,120 @@
+"""The demo's two arms on the same prompts, seen by clients, by the engine and by its sidecar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from draftgate.bench.endpoint import Endpoint
+from draftgate.bench.lossless import Losslessness, compare_all
+from draftgate.bench.run import Result, run
+from draftgate.bench.stage import Arm
+from draftgate.bench.workload import Workload
+from draftgate.client.candidates import next_token_logprobs
+from draftgate.client.completion import CompletionRecord
+from draftgate.client.exchange import exchange
+from draftgate.errors import BenchRefused
+from draftgate.metrics.acceptance import since
+from draftgate.metrics.exposition import decode, parse, select
+from draftgate.metrics.sample import SpeculationCounters
+from draftgate.sidecar import families
+
+Answered = Callable[[CompletionRecord], None]
+_SECONDS = 10.0
+_MAX_BYTES = 2**22
+
+
+@dataclass(frozen=True)
+class WithDrafter:
+    """The arm with the drafter; ``counters`` are the window's, as the sidecar exports them."""
+
+    result: Result
+    counters: SpeculationCounters
+
+
+def sidecar_counters(sidecar_url: str) -> SpeculationCounters:
+    """The speculation counters in a sidecar's ``/metrics``.
+
+    Raises:
+        UnusableAnswer: no answer, or a damaged one.
+        BenchRefused: the sidecar exports none.
+    """
+    names = (families.DRAFTS.name, families.PROPOSED.name, families.ACCEPTED.name)
+    positions = families.ACCEPTED_PER_POSITION.name
+    answer = exchange(f"{sidecar_url}/metrics", seconds=_SECONDS, max_bytes=_MAX_BYTES)
+    found = parse(select(decode(answer.body), {*names, positions}))
+    if not all(found.get(name) for name in (*names, positions)):
+        raise BenchRefused("the sidecar exports no speculation counters", where=f"{sidecar_url}/metrics")
+    drafts, proposed, accepted = (found[name][0].value for name in names)
+    ordered = sorted(found[positions], key=lambda one: int(one.labels["position"]))
+    return SpeculationCounters(drafts, proposed, accepted, tuple(one.value for one in ordered))
+
+
+def endpoint_of(arm: Arm) -> Endpoint:
+    return Endpoint(
+        base_url=arm.command.base_url,
+        model=arm.profile.target.served_name,
+        engine_version=arm.command.pin.version,
+        speculates=arm.profile.speculation is not None,
+    )
+
+
+def measure_with_drafter(arm: Arm, sidecar_url: str, workload: Workload, answered: Answered) -> WithDrafter:
+    """Run the workload, reading the sidecar at both edges, when the engine is at rest.
+
+    Raises:
+        BenchRefused: the guard refuses the figures, or sidecar and engine count differently.
+        EngineUnreachable: the engine or the sidecar does not answer.
+    """
+    edges: list[SpeculationCounters] = []
+    result = run(
+        endpoint_of(arm),
+        workload,
+        on_record=answered,
+        at_rest=lambda: edges.append(sidecar_counters(sidecar_url)),
+    )
+    _refuse(result, arm)
+    before, after = edges
+    counters = since(after, before)
+    if result.engine is None or counters != result.engine.speculation:
+        raise BenchRefused(
+            "sidecar and engine count differently",
+            where=f"{sidecar_url}/metrics",
+            why=f"sidecar {counters}, engine {result.engine and result.engine.speculation}",
+        )
+    return WithDrafter(result, counters)
+
+
+def measure_plain(arm: Arm, workload: Workload, answered: Answered) -> Result:
+    """Run the workload without the drafter.
+
+    Raises:
+        BenchRefused: the guard refuses the figures.
+        EngineUnreachable: the engine does not answer.
+    """
+    result = run(endpoint_of(arm), workload, on_record=answered)
+    _refuse(result, arm)
+    return result
+
+
+def compare_with_plain(arm: Arm, plain: Result, speculative: Result) -> Losslessness:
+    """Compare the answers; where one differs, the plain engine, which must still run, is asked for the gap.
+
+    Raises:
+        EngineUnreachable: it does not answer.
+    """
+    engine = endpoint_of(arm)
+
+    def ask(prefix: Sequence[int]) -> dict[int, float]:
+        return next_token_logprobs(engine.base_url, engine.model, prefix, api_key=engine.api_key)
+
+    return Losslessness(compare_all(plain.load.records, speculative.load.records, ask))
+
+
+def _refuse(result: Result, arm: Arm) -> None:
+    if result.refused:
+        raise BenchRefused(
+            f"the figures of {arm.name} would not mean what they say",
+            why="; ".join(finding.text for finding in result.refused),
+            next_step="draftgate demo, when nothing else runs on this machine",
+        )

@@ -1,0 +1,103 @@
+"""One measurement: warm-up, counters, load, counters, figures, findings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from draftgate.bench.counters import EngineWindow, Scrape, edge, window
+from draftgate.bench.endpoint import Endpoint, scraper
+from draftgate.bench.guard import Finding, findings
+from draftgate.bench.load import Gauge, Load, closed_loop
+from draftgate.bench.measure import Figures, measure
+from draftgate.bench.workload import Workload
+from draftgate.client.completion import CompletionRecord
+from draftgate.client.stream import StreamClient
+from draftgate.errors import EngineUnreachable
+
+
+@dataclass(frozen=True)
+class Result:
+    """A measurement with all that is needed to judge it.
+
+    Attributes:
+        engine: the engine's counters over the window; None where it has none.
+    """
+
+    workload: Workload
+    load: Load
+    figures: Figures
+    engine: EngineWindow | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def refused(self) -> tuple[Finding, ...]:
+        """The findings that forbid the figures."""
+        return tuple(finding for finding in self.findings if finding.refuses)
+
+
+def run(
+    endpoint: Endpoint,
+    workload: Workload,
+    *,
+    on_record: Callable[[CompletionRecord], None] = lambda record: None,
+    at_rest: Callable[[], None] = lambda: None,
+) -> Result:
+    """Measure ``workload`` on a running engine.
+
+    Args:
+        on_record: called after each request of the window.
+        at_rest: called at both edges of the window, when the engine's counters stand still.
+
+    Raises:
+        EngineUnreachable: its warm-up fails, or its metrics vanish.
+    """
+    return asyncio.run(_run(endpoint, workload, on_record, at_rest))
+
+
+async def _run(
+    endpoint: Endpoint,
+    workload: Workload,
+    on_record: Callable[[CompletionRecord], None],
+    at_rest: Callable[[], None],
+) -> Result:
+    # One connection more than requests in flight, for the samples.
+    connections = workload.concurrency + 1
+    async with StreamClient(endpoint.base_url, api_key=endpoint.api_key, connections=connections) as client:
+        await _warm_up(client, endpoint, workload)
+        asked = workload.requests(endpoint.model)
+        scrape = await scraper(client, endpoint.engine_version)
+        engine = None
+        if scrape is None:
+            load = await closed_loop(client, asked, workload.concurrency, on_record=on_record)
+        else:
+            before = await edge(scrape)
+            at_rest()
+            load = await closed_loop(
+                client, asked, workload.concurrency, running=_running(scrape), on_record=on_record
+            )
+            engine = window(before, await edge(scrape))
+            at_rest()
+    figures = measure(load)
+    found = findings(workload, load, figures, engine, speculates=endpoint.speculates)
+    return Result(workload, load, figures, engine, found)
+
+
+async def _warm_up(client: StreamClient, endpoint: Endpoint, workload: Workload) -> None:
+    load = await closed_loop(client, workload.warmup_requests(endpoint.model), workload.concurrency)
+    for record in load.records:
+        if record.error:
+            raise EngineUnreachable(
+                "the engine failed a warm-up request", where=endpoint.base_url, why=record.error
+            )
+
+
+def _running(scrape: Scrape) -> Gauge:
+    async def running() -> float | None:
+        with suppress(EngineUnreachable):  # one sample less
+            return (await scrape()).running
+        return None
+
+    return running

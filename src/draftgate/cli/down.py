@@ -1,0 +1,24 @@
+"""`draftgate down`: stop what runs here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from draftgate.cli.launch import DryRun
+
+
+def down(
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for running requests.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Stop the engine, running requests finished first, then the sidecar. Ends with 0 when nothing runs."""
+    from draftgate.runtime import native
+
+    ended = native.down(lambda text: print(text, file=sys.stderr), now=now, dry_run=dry_run)
+    if not ended:
+        print("nothing runs here")
+    for what in ended:
+        print(f"would stop: {what}" if dry_run else f"stopped: {what}")

@@ -1,0 +1,50 @@
+"""`draftgate status`: what runs here, in truth."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from draftgate.cli.output import print_json, print_table
+from draftgate.cli.profiles import Json
+
+if TYPE_CHECKING:
+    from draftgate.runtime.state import Status
+
+
+def status(as_json: Json = False) -> None:
+    """Show engine and sidecar.
+
+    Ends with 0 when all that was started lives, 9 when some of it died, 11 when nothing runs.
+    """
+    from draftgate.runtime import native
+
+    found = native.status()
+    if as_json:
+        print_json({**asdict(found), "exit_code": found.exit_code})
+    else:
+        print_table(("PART", "STATE", "PROFILE", "PID", "URL", "SINCE", "NOTE"), _rows(found))
+    raise typer.Exit(found.exit_code)
+
+
+def _rows(found: Status) -> list[tuple[str, ...]]:
+    progress = f" {found.progress[0]}/{found.progress[1]}" if found.progress else ""
+    phase = f"{found.phase}{progress}" if found.phase and found.state == "starting" else None
+    since = (
+        datetime.fromtimestamp(found.since, UTC).astimezone().isoformat(timespec="seconds")
+        if found.since
+        else ""
+    )
+    pid = found.launcher_pid or found.guard_pid
+    note = found.reason or phase or ""
+    profile, url = found.profile or "", found.base_url or ""
+    rows: list[tuple[str, ...]] = [("engine", str(found.state), profile, str(pid or ""), url, since, note)]
+    if found.sidecar is not None:
+        state = "running" if found.sidecar else "dead"
+        note = "" if found.sidecar else "see draftgate logs --sidecar"
+        sidecar_url = found.sidecar_url or ""
+        rows.append(("sidecar", state, profile, str(found.sidecar_pid or ""), sidecar_url, "", note))
+    return rows
