@@ -2,14 +2,14 @@
 DRAFTGATE = .venv/bin/draftgate
 PROFILE_ENGINE = vllm-cpu
 
-.PHONY: demo test check unit engine docs lock bench clean venv
+.PHONY: demo test check unit contract engine docs lock bench clean venv
 
 ## demo: a real engine with a real EAGLE-3 drafter on this machine; ONCE=1 ends after the demo traffic
 demo: venv
 	$(DRAFTGATE) demo $(if $(ONCE),--once)
 
 ## test: everything that can run here; what cannot says why
-test: check unit engine
+test: check unit contract engine
 
 check: venv
 	.venv/bin/ruff check
@@ -19,6 +19,11 @@ check: venv
 
 unit: venv
 	.venv/bin/pytest tests/unit
+
+## contract: what is known of the pinned engines, against their own packages (downloads about 1 GB)
+contract: venv
+	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
+	.venv/bin/pytest tests/contract
 
 engine: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from draftgate.bench.endpoint import Endpoint
 from draftgate.bench.lossless import Losslessness, compare_all
 from draftgate.bench.run import Result, run
 from draftgate.bench.stage import Arm
+from draftgate.bench.subject import endpoint_of
 from draftgate.bench.workload import Workload
 from draftgate.client.candidates import next_token_logprobs
 from draftgate.client.completion import CompletionRecord
@@ -50,15 +50,6 @@ def sidecar_counters(sidecar_url: str) -> SpeculationCounters:
     return SpeculationCounters(drafts, proposed, accepted, tuple(one.value for one in ordered))
 
 
-def endpoint_of(arm: Arm) -> Endpoint:
-    return Endpoint(
-        base_url=arm.command.base_url,
-        model=arm.profile.target.served_name,
-        engine_version=arm.command.pin.version,
-        speculates=arm.profile.speculation is not None,
-    )
-
-
 def measure_with_drafter(arm: Arm, sidecar_url: str, workload: Workload, answered: Answered) -> WithDrafter:
     """Run the workload, reading the sidecar at both edges, when the engine is at rest.
 
@@ -68,7 +59,7 @@ def measure_with_drafter(arm: Arm, sidecar_url: str, workload: Workload, answere
     """
     edges: list[SpeculationCounters] = []
     result = run(
-        endpoint_of(arm),
+        endpoint_of(arm.profile, arm.command),
         workload,
         on_record=answered,
         at_rest=lambda: edges.append(sidecar_counters(sidecar_url)),
@@ -92,7 +83,7 @@ def measure_plain(arm: Arm, workload: Workload, answered: Answered) -> Result:
         BenchRefused: the guard refuses the figures.
         EngineUnreachable: the engine does not answer.
     """
-    result = run(endpoint_of(arm), workload, on_record=answered)
+    result = run(endpoint_of(arm.profile, arm.command), workload, on_record=answered)
     _refuse(result, arm)
     return result
 
@@ -103,7 +94,7 @@ def compare_with_plain(arm: Arm, plain: Result, speculative: Result) -> Lossless
     Raises:
         EngineUnreachable: it does not answer.
     """
-    engine = endpoint_of(arm)
+    engine = endpoint_of(arm.profile, arm.command)
 
     def ask(prefix: Sequence[int]) -> dict[int, float]:
         return next_token_logprobs(engine.base_url, engine.model, prefix, api_key=engine.api_key)

@@ -1,13 +1,29 @@
-"""What was measured, for the receipt: the engine with its rendered command, and the models' digests."""
+"""What a profile says of the engine that is measured: how to reach it, and what the receipt tells of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from draftgate.bench.endpoint import Endpoint
+from draftgate.client.key import read_key
 from draftgate.engine.command import EngineCommand
 from draftgate.profile.model import Profile
 from draftgate.receipt import ModelDigest, model_digest
+
+
+def endpoint_of(profile: Profile, command: EngineCommand) -> Endpoint:
+    """The engine that serves ``profile``.
+
+    Raises:
+        DraftgateError: its API key cannot be read.
+    """
+    return Endpoint(
+        base_url=command.base_url,
+        model=profile.target.served_name,
+        api_key=read_key(command.api_key_file),
+        engine_version=command.pin.version,
+        speculates=profile.speculation is not None,
+    )
 
 
 def engine_facts(profile: Profile, command: EngineCommand) -> dict[str, object]:

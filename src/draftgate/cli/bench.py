@@ -88,20 +88,15 @@ def bench(
 
 def _endpoint(loaded: Loaded | None, url: str | None, model: str | None, key_file: Path | None) -> Endpoint:
     from draftgate.bench.endpoint import Endpoint, find_model
+    from draftgate.bench.subject import endpoint_of
     from draftgate.client.key import read_key
 
     if loaded is None:
         base_url, key = (url or "").rstrip("/").removesuffix("/v1"), read_key(key_file)
         return Endpoint(base_url, find_model(base_url, key, model), key)
-    key = read_key(loaded.profile.server.api_key_file)
-    base_url = loaded.command.base_url
-    return Endpoint(
-        base_url,
-        find_model(base_url, key, loaded.profile.target.served_name),
-        key,
-        engine_version=loaded.pin.version,
-        speculates=loaded.profile.speculation is not None,
-    )
+    endpoint = endpoint_of(loaded.profile, loaded.command)
+    find_model(endpoint.base_url, endpoint.api_key, endpoint.model)
+    return endpoint
 
 
 def _progress(workload: Workload) -> Callable[[CompletionRecord], None]:

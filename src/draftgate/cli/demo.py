@@ -41,6 +41,7 @@ def demo(
     from draftgate.bench.workload import Workload, load_prompts
     from draftgate.client.completion import Sampling
     from draftgate.data import data_root
+    from draftgate.errors import BenchRefused
 
     with Interrupts() as interrupts, Stage(interrupts, _tell) as stage:
         speculative, plain = _arm(SPECULATIVE), _arm(PLAIN)
@@ -75,6 +76,10 @@ def demo(
         receipt.write_json(out, summary.as_json())
         _show(summary, losslessness, {finding.text for finding in (*fast.result.findings, *slow.findings)})
         _tell(f"\nwritten to {out}")
+        if not summary.lossless:
+            raise BenchRefused(
+                f"{summary.different} answers with the drafter differ by more than rounding", where=str(out)
+            )
         if not once:
             _tell("\nstarting it with the drafter again, for you to try:")
             started = stage.start(speculative, sidecar=True)
@@ -82,12 +87,6 @@ def demo(
             _tell(f"  engine   {started.base_url}/v1 (model {speculative.profile.target.served_name})")
             _tell(f"  metrics  {started.sidecar_url}/metrics")
             _tell(f"  stop     {sys.argv[0]} down")
-    if not summary.lossless:
-        from draftgate.errors import BenchRefused
-
-        raise BenchRefused(
-            f"{summary.different} answers with the drafter differ by more than rounding", where=str(out)
-        )
 
 
 def _arm(name: str) -> Arm:

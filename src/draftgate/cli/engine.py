@@ -50,7 +50,7 @@ def list_(as_json: Json = False) -> None:
     from draftgate.engine.pins import PINS
     from draftgate.runtime.environment import folder_of, installed
 
-    rows = [(pin, installed(pin)) for pin in PINS]
+    rows = [(pin, installed(pin)) for pin in PINS if pin.lock.exists()]
     if as_json:
         print_json(
             [

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from draftgate.cli.load import load
+from draftgate.cli.load import Loaded, load
 from draftgate.cli.profiles import Name, Sets
+from draftgate.engine.adapter import command as engine_command
+from draftgate.profile.model import Profile
 
 WaitLock = Annotated[
     float,
@@ -31,12 +33,39 @@ def launch(name: Name, sets: Sets = None, wait_lock: WaitLock = 0.0, dry_run: Dr
 
     loaded = load(name, sets or [])
     python = engine_python(loaded.pin)
+    profile = _with_aux_layers(loaded, write=not dry_run)
+    command = engine_command(profile, loaded.pin)
     if dry_run:
         from draftgate.render.command import as_shell
 
-        print(f"would be run by {python}, at {loaded.command.base_url}:")
-        print(as_shell(loaded.command))
+        print(f"would be run by {python}, at {command.base_url}:")
+        print(as_shell(command))
         return
     from draftgate.launch.launcher import launch as run
 
-    raise typer.Exit(run(loaded.profile, loaded.command, python, wait_lock_seconds=wait_lock))
+    raise typer.Exit(run(profile, command, python, wait_lock_seconds=wait_lock))
+
+
+def _with_aux_layers(loaded: Loaded, *, write: bool) -> Profile:
+    """The profile with a drafter that the pin reads as ``drafter.aux_layers`` says.
+
+    Args:
+        write: make the overlay; else only see that it can be made.
+    """
+    profile, drafter, target = loaded.profile, loaded.profile.drafter, loaded.profile.target
+    if drafter is None or drafter.aux_layers is None:
+        return profile
+    from draftgate.checkpoint.config import read_drafter, read_target
+    from draftgate.checkpoint.folder import find_folder
+    from draftgate.launch.overlay import overlay, plan
+
+    folder = find_folder(drafter.model, drafter.revision)
+    shape = read_target(find_folder(target.model, target.revision))
+    graphs = not profile.execution.eager
+    plan(read_drafter(folder), loaded.pin, shape, drafter.aux_layers, graphs=graphs)
+    if not write:
+        return profile
+    path = overlay(folder, loaded.pin, shape, drafter.aux_layers, name=drafter.model, graphs=graphs)
+    # A folder has no revision.
+    served = drafter.model_copy(update={"model": str(path), "revision": None})
+    return profile.model_copy(update={"drafter": served})

@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from draftgate import __version__
-from draftgate.cli import bench, demo, down, engine, launch, logs, profiles, render, sidecar, status, up
+from draftgate.cli import (
+    bench,
+    demo,
+    diff,
+    down,
+    drafter,
+    engine,
+    launch,
+    logs,
+    profiles,
+    render,
+    sidecar,
+    status,
+    up,
+)
 from draftgate.cli.output import print_error
 from draftgate.errors import DraftgateError, ExitCode
 
@@ -42,6 +56,8 @@ def _options(
 app.command()(profiles.profiles)
 app.command()(profiles.show)
 app.command()(render.render)
+app.command()(diff.diff)
+app.add_typer(drafter.app, name="drafter")
 app.add_typer(engine.app, name="engine")
 app.command()(launch.launch)
 app.command()(up.up)

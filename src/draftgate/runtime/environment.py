@@ -81,7 +81,18 @@ def pin_named(name: str) -> Pin:
 
 
 def folder_of(pin: Pin) -> Path:
-    """Where the environment of a pin lies or would lie; another lock or torch gives another folder."""
+    """Where the environment of a pin lies or would lie; another lock or torch gives another folder.
+
+    Raises:
+        EngineMissing: the pin has no lock, so no environment can be made here.
+    """
+    if not pin.lock.exists():
+        raise EngineMissing(
+            f"{pin.engine} {pin.version} cannot be installed here",
+            where=pin.id,
+            why="there is no lock of its requirements yet; its command can be rendered and run elsewhere",
+            next_step="draftgate engine list shows what can be installed",
+        )
     key = hashlib.sha256(pin.lock.read_bytes() + pin.torch.encode()).hexdigest()[:12]
     return settings().data_dir / "engines" / f"{pin.id}-{key}"
 
@@ -229,7 +240,9 @@ def _build(pin: Pin, folder: Path, python: Path, report: Callable[[Progress], No
     # pip compiles one file at a time, and not at all where PYTHONDONTWRITEBYTECODE is set; without bytecode
     # every start of the engine compiles some ten thousand files.
     report(Progress("compiling bytecode"))
-    _run([str(inner), "-m", "compileall", "-q", "-j", "0", str(folder / "lib")], lambda _: None, may_fail=True)
+    _run(
+        [str(inner), "-m", "compileall", "-q", "-j", "0", str(folder / "lib")], lambda _: None, may_fail=True
+    )
     report(Progress("checking"))
     facts = json.loads(_run([str(inner), "-I", "-c", _CHECK, pin.distribution], lambda _: None))
     if facts["cuda"] or facts["version"] != pin.version or facts["torch"] != pin.torch:

@@ -81,8 +81,8 @@ def test_all_faults_of_a_bad_profile_are_told_together(tmp_path: Path, golden: G
             "--set: engine_flags.enforce-eager: is stated by execution.eager: set that instead",
         ),
         (
-            "engine.line=cuda12",
-            "--set: engine.line: there is no pin for vllm on cuda12; there is vllm on cpu",
+            "engine.line=custom",
+            "--set: engine.line: there is no pin for vllm on custom; there is vllm on cpu",
         ),
         ("port=1", "--set: port: there is no such key; did you mean 'server.port'?"),
         ("server.port=70000", "--set: server.port: input should be less than or equal to 65535"),

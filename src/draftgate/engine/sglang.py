@@ -1,0 +1,104 @@
+"""SGLang: profile → command. Flags as in the pinned package's own ``ServerArgs``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from draftgate.engine.command import Argument, EngineCommand, Variable
+from draftgate.engine.pins import Pin
+from draftgate.engine.words import FlagTable, base_url, own_flags, stated
+from draftgate.profile.model import Line, Profile
+
+_FLAGS: FlagTable = (
+    ("model-path", "target.model"),
+    ("revision", "target.revision"),
+    ("served-model-name", "target.served_name"),
+    ("host", "server.host"),
+    ("port", "server.port"),
+    ("dtype", "target.dtype"),
+    ("context-length", "target.max_model_len"),
+    ("quantization", "target.quantization"),
+    ("trust-remote-code", "target.trust_remote_code"),
+    ("reasoning-parser", "target.reasoning_parser"),
+    ("tool-call-parser", "target.tool_call_parser"),
+    ("tp-size", "parallelism.tensor"),
+    ("mem-fraction-static", "memory.gpu_fraction"),
+    ("max-running-requests", "memory.max_running_requests"),
+    ("chunked-prefill-size", "memory.max_batched_tokens"),
+    ("disable-cuda-graph", "execution.eager"),
+)
+
+_SPECULATIVE: FlagTable = (
+    ("speculative-draft-model-path", "drafter.model"),
+    ("speculative-draft-model-revision", "drafter.revision"),
+    ("speculative-num-steps", "speculation.num_speculative_tokens"),
+    ("speculative-eagle-topk", "speculation.topk"),
+)
+
+# Every flag that the tool states itself, and the key of the profile that each belongs to.
+DERIVED: dict[str, str] = (
+    dict(_FLAGS)
+    | dict(_SPECULATIVE)
+    | {
+        "model": "target.model",
+        "tensor-parallel-size": "parallelism.tensor",
+        "api-key": "server.api_key_file",
+        "cuda-graph-max-bs": "execution.graph_max_requests",
+        "cuda-graph-max-bs-decode": "execution.graph_max_requests",
+        "device": "engine.line",
+        "enable-metrics": "the tool: the sidecar needs it",
+        "speculative-algorithm": "speculation.method",
+        "speculative-draft-model": "drafter.model",
+        "speculative-num-draft-tokens": "speculation.num_speculative_tokens",
+    }
+)
+
+
+def command(profile: Profile, pin: Pin) -> EngineCommand:
+    """The command that serves ``profile`` with SGLang at ``pin``."""
+    return EngineCommand(
+        pin=pin,
+        arguments=tuple(_arguments(profile)),
+        variables=tuple(_variables(profile)),
+        # SGLang would make its own folder inside an inherited one, and never empty it.
+        stripped=("PROMETHEUS_MULTIPROC_DIR",),
+        # SGLang reads a key from its arguments or its --config file, from no variable.
+        api_key_variable=None,
+        api_key_file=profile.server.api_key_file,
+        base_url=base_url(profile),
+        drain_seconds=profile.launch.drain_seconds,
+    )
+
+
+def _arguments(profile: Profile) -> Iterator[Argument]:
+    if profile.engine.line is Line.CPU:
+        yield Argument("--device", "cpu", "engine.line")
+    yield from stated(profile, _FLAGS)
+    graphs = profile.execution.graph_max_requests
+    if graphs is not None:
+        # Renamed when prefill got graphs too.
+        flag = "cuda-graph-max-bs" if profile.engine.line is Line.CUDA12 else "cuda-graph-max-bs-decode"
+        yield Argument(f"--{flag}", str(graphs), "execution.graph_max_requests")
+    yield Argument("--enable-metrics", None, "draftgate", "off by default, and the sidecar needs it")
+    if profile.speculation is not None and profile.drafter is not None:
+        # Named for the head, not for the method: EAGLE with an EAGLE-3 head starts, and accepts nothing.
+        yield Argument("--speculative-algorithm", "EAGLE3", "speculation.method")
+        yield from stated(profile, _SPECULATIVE)
+        yield Argument(
+            "--speculative-num-draft-tokens",
+            str(profile.speculation.num_speculative_tokens + 1),
+            "speculation.num_speculative_tokens",
+            "SGLang counts the last token, which is verified too; all three numbers must be stated, or none",
+        )
+        if profile.target.quantization:
+            reason = "the drafter is not quantised, and would inherit the target's quantisation"
+            yield Argument("--speculative-draft-model-quantization", "unquant", "target.quantization", reason)
+    yield from own_flags(profile)
+
+
+def _variables(profile: Profile) -> Iterator[Variable]:
+    yield Variable("PYTHONUNBUFFERED", "1", "draftgate", "so that the log arrives line by line")
+    if profile.execution.threads is not None:
+        yield Variable("OMP_NUM_THREADS", str(profile.execution.threads), "execution.threads")
+    for name, value in profile.env.items():
+        yield Variable(name, value, f"env.{name}")
