@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from draftgate.engine import sglang, vllm
-from draftgate.engine.command import EngineCommand
+from draftgate.engine.command import EngineCommand, Variable
 from draftgate.engine.conformity import Mismatch, check
 from draftgate.engine.contract import load_contract
 from draftgate.engine.pins import PINS, Pin, find_pin
+from draftgate.engine.words import base_url, own_variables, shared_variables
 from draftgate.errors import Fault
 from draftgate.profile.layers import Leaves, dotted
 from draftgate.profile.model import EngineName, Line, Profile
@@ -25,13 +26,28 @@ def pin_of(profile: Profile) -> Pin:
 
 def command(profile: Profile, pin: Pin) -> EngineCommand:
     """What serves ``profile`` at ``pin``."""
+    own: Iterator[Variable] = iter(())
+    # SGLang reads a key from its arguments or its --config file, from no variable.
+    key_variable = None
     match profile.engine.name:
         case EngineName.VLLM:
-            return vllm.command(profile, pin)
+            arguments, own, key_variable = vllm.arguments(profile), vllm.variables(profile), "VLLM_API_KEY"
         case EngineName.SGLANG:
-            return sglang.command(profile, pin)
+            arguments = sglang.arguments(profile)
         case _:
             assert_never(profile.engine.name)
+    return EngineCommand(
+        pin=pin,
+        arguments=tuple(arguments),
+        # The profile's own come last, and so win.
+        variables=(*shared_variables(profile), *own, *own_variables(profile)),
+        # Files of an earlier run in an inherited folder would be merged into this run's metrics.
+        stripped=("PROMETHEUS_MULTIPROC_DIR",),
+        api_key_variable=key_variable,
+        api_key_file=profile.server.api_key_file,
+        base_url=base_url(profile),
+        drain_seconds=profile.launch.drain_seconds,
+    )
 
 
 def engine_faults(leaves: Leaves) -> Iterator[Fault]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftgate.engine.command import Argument, EngineCommand, Variable
-from draftgate.engine.pins import Pin
-from draftgate.engine.words import FlagTable, base_url, own_flags, stated
+from draftgate.engine.command import Argument
+from draftgate.engine.words import FlagTable, own_flags, stated
 from draftgate.profile.model import Line, Profile
 
 _FLAGS: FlagTable = (
@@ -54,23 +53,8 @@ DERIVED: dict[str, str] = (
 )
 
 
-def command(profile: Profile, pin: Pin) -> EngineCommand:
-    """The command that serves ``profile`` with SGLang at ``pin``."""
-    return EngineCommand(
-        pin=pin,
-        arguments=tuple(_arguments(profile)),
-        variables=tuple(_variables(profile)),
-        # SGLang would make its own folder inside an inherited one, and never empty it.
-        stripped=("PROMETHEUS_MULTIPROC_DIR",),
-        # SGLang reads a key from its arguments or its --config file, from no variable.
-        api_key_variable=None,
-        api_key_file=profile.server.api_key_file,
-        base_url=base_url(profile),
-        drain_seconds=profile.launch.drain_seconds,
-    )
-
-
-def _arguments(profile: Profile) -> Iterator[Argument]:
+def arguments(profile: Profile) -> Iterator[Argument]:
+    """The flags that serve ``profile``."""
     if profile.engine.line is Line.CPU:
         yield Argument("--device", "cpu", "engine.line")
     yield from stated(profile, _FLAGS)
@@ -94,11 +78,3 @@ def _arguments(profile: Profile) -> Iterator[Argument]:
             reason = "the drafter is not quantised, and would inherit the target's quantisation"
             yield Argument("--speculative-draft-model-quantization", "unquant", "target.quantization", reason)
     yield from own_flags(profile)
-
-
-def _variables(profile: Profile) -> Iterator[Variable]:
-    yield Variable("PYTHONUNBUFFERED", "1", "draftgate", "so that the log arrives line by line")
-    if profile.execution.threads is not None:
-        yield Variable("OMP_NUM_THREADS", str(profile.execution.threads), "execution.threads")
-    for name, value in profile.env.items():
-        yield Variable(name, value, f"env.{name}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from draftgate.engine.command import Argument, EngineCommand, Variable
-from draftgate.engine.pins import Pin
-from draftgate.engine.words import FlagTable, base_url, own_flags, stated
+from draftgate.engine.command import Argument, Variable
+from draftgate.engine.words import FlagTable, own_flags, stated
 from draftgate.profile.model import Line, Profile
 
 _GIB = 2**30
@@ -45,23 +44,9 @@ DERIVED: dict[str, str] = dict(_FLAGS) | {
 }
 
 
-def command(profile: Profile, pin: Pin) -> EngineCommand:
-    """The command that serves ``profile`` with vLLM at ``pin``."""
-    return EngineCommand(
-        pin=pin,
-        arguments=tuple(_arguments(profile)),
-        variables=tuple(_variables(profile)),
-        # Files of an earlier run in an inherited folder would be merged into this run's metrics.
-        stripped=("PROMETHEUS_MULTIPROC_DIR",),
-        api_key_variable="VLLM_API_KEY",
-        api_key_file=profile.server.api_key_file,
-        base_url=base_url(profile),
-        drain_seconds=profile.launch.drain_seconds,
-    )
-
-
-def _arguments(profile: Profile) -> Iterator[Argument]:
-    # On a CPU the size of the KV cache is a variable, see _variables.
+def arguments(profile: Profile) -> Iterator[Argument]:
+    """The flags that serve ``profile``."""
+    # On a CPU the size of the KV cache is a variable, see `variables`.
     on_cpu = profile.engine.line is Line.CPU
     yield from stated(profile, [row for row in _FLAGS if not (on_cpu and row[0] == "kv-cache-memory-bytes")])
     if profile.target.tool_call_parser:
@@ -92,12 +77,8 @@ def _arguments(profile: Profile) -> Iterator[Argument]:
     yield from own_flags(profile)
 
 
-def _variables(profile: Profile) -> Iterator[Variable]:
-    yield Variable("PYTHONUNBUFFERED", "1", "draftgate", "so that the log arrives line by line")
+def variables(profile: Profile) -> Iterator[Variable]:
+    """What vLLM takes from its environment alone."""
     if profile.engine.line is Line.CPU and profile.memory.kv_cache_bytes is not None:
         gib = profile.memory.kv_cache_bytes // _GIB
         yield Variable("VLLM_CPU_KVCACHE_SPACE", str(gib), "memory.kv_cache_bytes", "in GiB")
-    if profile.execution.threads is not None:
-        yield Variable("OMP_NUM_THREADS", str(profile.execution.threads), "execution.threads")
-    for name, value in profile.env.items():
-        yield Variable(name, value, f"env.{name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from draftgate.engine.command import Argument
+from draftgate.engine.command import Argument, Variable
 from draftgate.profile.model import Profile
 
 # Flag without dashes, and the key of the profile that it carries. True stands alone; False and None are left
@@ -33,6 +33,18 @@ def own_flags(profile: Profile) -> Iterator[Argument]:
             yield from (Argument(str(item), None, source) for item in rest)
         else:
             yield Argument(f"--{name}", str(value), source)
+
+
+def shared_variables(profile: Profile) -> Iterator[Variable]:
+    """What every engine takes from its environment."""
+    yield Variable("PYTHONUNBUFFERED", "1", "draftgate", "so that the log arrives line by line")
+    if profile.execution.threads is not None:
+        yield Variable("OMP_NUM_THREADS", str(profile.execution.threads), "execution.threads")
+
+
+def own_variables(profile: Profile) -> Iterator[Variable]:
+    for name, value in profile.env.items():
+        yield Variable(name, value, f"env.{name}")
 
 
 def base_url(profile: Profile) -> str:
