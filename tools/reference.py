@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from draftgate.sidecar.reference import reference as metrics_reference
 from pydantic import BaseModel
 
 from draftgate import errors
 from draftgate.profile.loader import section_of
 from draftgate.profile.model import Profile
 from draftgate.settings import Settings
+from draftgate.sidecar.reference import reference as metrics_reference
 
 ROOT = Path(__file__).parents[1] / "docs" / "reference"
 NOTE = "<!-- Made by `make docs` from the code: edit that instead. -->\n\n"
