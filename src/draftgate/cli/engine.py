@@ -72,6 +72,14 @@ def list_(as_json: Json = False) -> None:
 
 
 @app.command()
+def python(name: Engine) -> None:
+    """Print the interpreter of an engine's environment, to run something in it."""
+    from draftgate.runtime.environment import engine_python, pin_named
+
+    print(engine_python(pin_named(name)))
+
+
+@app.command()
 def remove(name: Engine, dry_run: DryRun = False) -> None:
     """Remove the environment of an engine."""
     from draftgate.runtime.environment import folder_of, pin_named, remove
