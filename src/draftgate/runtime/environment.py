@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from draftgate.data import data_root
 from draftgate.engine.pins import PINS, Pin
 from draftgate.errors import AlreadyRunning, EngineMissing, InstallFailed, UnknownName
 from draftgate.profile.catalogue import nearest
@@ -93,8 +94,11 @@ def folder_of(pin: Pin) -> Path:
             why="there is no lock of its requirements yet; its command can be rendered and run elsewhere",
             next_step="draftgate engine list shows what can be installed",
         )
-    key = hashlib.sha256(pin.lock.read_bytes() + pin.torch.encode()).hexdigest()[:12]
-    return settings().data_dir / "engines" / f"{pin.id}-{key}"
+    key = hashlib.sha256(pin.lock.read_bytes() + pin.torch.encode())
+    if pin.own_package is not None:
+        for file in sorted((data_root() / pin.own_package / "src").rglob("*.py")):
+            key.update(file.read_bytes())
+    return settings().data_dir / "engines" / f"{pin.id}-{key.hexdigest()[:12]}"
 
 
 def installed(pin: Pin) -> Environment | None:
@@ -237,6 +241,9 @@ def _build(pin: Pin, folder: Path, python: Path, report: Callable[[Progress], No
             report(Progress("unpacking", total, total))
 
     _run(_pip(inner, "--no-deps", "--require-hashes", "-r", str(pin.lock)), line_seen)
+    if pin.own_package is not None:
+        report(Progress(pin.own_package))
+        _run(_pip(inner, "--no-deps", str(data_root() / pin.own_package)), lambda _: None)
     # pip compiles one file at a time, and not at all where PYTHONDONTWRITEBYTECODE is set; without bytecode
     # every start of the engine compiles some ten thousand files.
     report(Progress("compiling bytecode"))
