@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,12 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def golden(request: pytest.FixtureRequest) -> Golden:
     """``golden("subject/name.txt", text)``: the text equals the committed file, byte for byte.
 
-    The repository's own path in the text is replaced, so that files are the same on every machine.
+    The repository's own path in the text is replaced, and columns of a table, which are as wide as the path, are
+    set two spaces apart, so that files are the same wherever the repository lies.
     """
 
     def check(name: str, text: str) -> None:
         path = GOLDEN / name
-        text = text.replace(str(REPOSITORY), "REPOSITORY")
+        text = re.sub(r"(?<=\S) {2,}(?=\S)", "  ", text.replace(str(REPOSITORY), "REPOSITORY"))
         if request.config.getoption("--update-golden"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
