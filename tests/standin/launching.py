@@ -47,6 +47,7 @@ def command(served: Profile, key_file: Path | None, options: list[str]) -> Engin
         variables=(Variable("PYTHONUNBUFFERED", "1", "test"),),
         stripped=("PROMETHEUS_MULTIPROC_DIR",),
         api_key_variable="VLLM_API_KEY",
+        api_key_config=None,
         api_key_file=key_file,
         base_url=f"http://127.0.0.1:{served.server.port}",
         drain_seconds=served.launch.drain_seconds,

@@ -27,7 +27,7 @@ def find_folder(model: str, revision: str | None = None, environment: Mapping[st
     Raises:
         CheckpointUnreadable: there is no such folder, or the snapshot is not in the cache.
     """
-    path = Path(model).expanduser()
+    path = Path(os.path.expanduser(model))
     if model.startswith(("/", "./", "../", "~")) or not _ID.fullmatch(model) or path.is_dir():
         if path.is_dir():
             return path.resolve()
@@ -52,10 +52,10 @@ def _cache(environment: Mapping[str, str]) -> Path:
     """As in huggingface_hub/constants.py: HF_HUB_CACHE, its old name, HF_HOME/hub, XDG_CACHE_HOME."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if environment.get(name):
-            return Path(os.path.expandvars(environment[name])).expanduser()
+            return Path(os.path.expanduser(os.path.expandvars(environment[name])))
     base = environment.get("XDG_CACHE_HOME") or "~/.cache"
     home = environment.get("HF_HOME") or f"{base}/huggingface"
-    return Path(os.path.expandvars(home)).expanduser() / "hub"
+    return Path(os.path.expanduser(os.path.expandvars(home))) / "hub"
 
 
 def _read(reference: Path) -> str | None:

@@ -9,6 +9,7 @@ import typer
 from draftgate.cli.load import Loaded, load
 from draftgate.cli.profiles import Name, Sets
 from draftgate.engine.adapter import command as engine_command
+from draftgate.errors import CheckpointUnreadable, ProfileError
 from draftgate.profile.model import Profile
 
 WaitLock = Annotated[
@@ -33,8 +34,8 @@ def launch(name: Name, sets: Sets = None, wait_lock: WaitLock = 0.0, dry_run: Dr
 
     loaded = load(name, sets or [])
     python = engine_python(loaded.pin)
-    profile = _with_aux_layers(loaded, write=not dry_run)
-    command = engine_command(profile, loaded.pin)
+    profile = _with_drafter(loaded, write=not dry_run)
+    command = engine_command(profile, loaded.pin, loaded.contract)
     if dry_run:
         from draftgate.render.command import as_shell
 
@@ -46,23 +47,36 @@ def launch(name: Name, sets: Sets = None, wait_lock: WaitLock = 0.0, dry_run: Dr
     raise typer.Exit(run(profile, command, python, wait_lock_seconds=wait_lock))
 
 
-def _with_aux_layers(loaded: Loaded, *, write: bool) -> Profile:
-    """The profile with a drafter that the pin reads as ``drafter.aux_layers`` says.
+def _with_drafter(loaded: Loaded, *, write: bool) -> Profile:
+    """The profile with a drafter that the pin reads as ``drafter.aux_layers`` says, its own config.json read.
 
     Args:
         write: make the overlay; else only see that it can be made.
     """
     profile, drafter, target = loaded.profile, loaded.profile.drafter, loaded.profile.target
-    if drafter is None or drafter.aux_layers is None:
+    if drafter is None:
         return profile
     from draftgate.checkpoint.config import read_drafter, read_target
     from draftgate.checkpoint.folder import find_folder
     from draftgate.launch.overlay import overlay, plan
 
-    folder = find_folder(drafter.model, drafter.revision)
+    try:
+        folder = find_folder(drafter.model, drafter.revision)
+        config = read_drafter(folder)
+    except CheckpointUnreadable:
+        if drafter.aux_layers is None and not drafter.model.startswith("/"):
+            return profile  # the engine fetches it
+        raise
+    if drafter.architecture not in (None, config.architecture):
+        what = f"its config.json says {config.architecture}"
+        raise ProfileError(profile.name, (loaded.fault("drafter.architecture", what),))
+    known = drafter.model_copy(update={"architecture": config.architecture})
+    loaded.refuse(profile.model_copy(update={"drafter": known}))
+    if drafter.aux_layers is None:
+        return profile
     shape = read_target(find_folder(target.model, target.revision))
     graphs = not profile.execution.eager
-    plan(read_drafter(folder), loaded.pin, shape, drafter.aux_layers, graphs=graphs)
+    plan(config, loaded.pin, shape, drafter.aux_layers, graphs=graphs)
     if not write:
         return profile
     path = overlay(folder, loaded.pin, shape, drafter.aux_layers, name=drafter.model, graphs=graphs)

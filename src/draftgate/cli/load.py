@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from draftgate.data import data_root
-from draftgate.engine.adapter import command, engine_faults, mismatches, pin_of
+from draftgate.engine.adapter import command, engine_faults, pin_of, refusals
 from draftgate.engine.command import EngineCommand
-from draftgate.engine.conformity import Mismatch
+from draftgate.engine.contract import Contract
 from draftgate.engine.pins import Pin
 from draftgate.errors import Fault, ProfileError
 from draftgate.profile.catalogue import Catalogue
@@ -24,18 +25,30 @@ class Loaded:
 
     resolved: Resolved
     pin: Pin
+    contract: Contract
     command: EngineCommand
 
     @property
     def profile(self) -> Profile:
         return self.resolved.profile
 
-    def fault(self, mismatch: Mismatch) -> Fault:
-        """What the pin does not know, as a fault of whoever says it."""
-        origin = self.resolved.origin(mismatch.source)
-        said_by = origin.name if origin else f"{self.profile.name}.toml"
-        what = f"{mismatch.name}: {mismatch.what} ({self.pin.engine} {self.pin.version})"
-        return Fault(mismatch.source, said_by, what, mismatch.nearest)
+    def fault(self, path: str, what: str, nearest: str | None = None) -> Fault:
+        """A fault of whoever says the value at ``path``."""
+        origin = self.resolved.origin(path)
+        return Fault(path, origin.name if origin else f"{self.profile.name}.toml", what, nearest)
+
+    def refuse(self, profile: Profile) -> None:
+        """Nothing, where the engine can do what ``profile``, this one with more known of it, asks for.
+
+        Raises:
+            ProfileError: it cannot.
+        """
+        found = tuple(
+            self.fault(one.path, one.what, one.nearest)
+            for one in refusals(profile, self.contract, self.command)
+        )
+        if found:
+            raise ProfileError(profile.name, found)
 
 
 def catalogue() -> Catalogue:
@@ -49,14 +62,16 @@ def load(name: str, sets: Sequence[str] = ()) -> Loaded:
 
     Raises:
         UnknownName, ProfileError: see `draftgate.profile.loader.resolve`; also where the pinned engine does
-            not know a flag, a value or a variable.
+            not know a flag, a value or a variable, or cannot do two things together.
+        EngineMissing: there is no engine at ``engine.source``.
     """
     resolved = resolve(
         name, catalogue(), environ=os.environ, cwd=Path.cwd(), sets=sets, engine_faults=engine_faults
     )
-    pin = pin_of(resolved.profile)
-    loaded = Loaded(resolved, pin, command(resolved.profile, pin))
-    unknown = tuple(loaded.fault(one) for one in mismatches(loaded.command))
-    if unknown:
-        raise ProfileError(name, unknown)
+    pin, contract = pin_of(resolved.profile)
+    made = command(resolved.profile, pin, contract)
+    loaded = Loaded(resolved, pin, contract, made)
+    loaded.refuse(resolved.profile)
+    if contract.unverified is not None:
+        print(f"note: {contract.title} is unverified: {contract.unverified}", file=sys.stderr)
     return loaded

@@ -9,7 +9,7 @@ import typer
 
 from draftgate.cli.load import Loaded, catalogue, load
 from draftgate.cli.output import print_json, print_table
-from draftgate.errors import ProfileError
+from draftgate.errors import DraftgateError, ProfileError
 from draftgate.profile.layers import dotted
 
 Name = Annotated[
@@ -57,8 +57,8 @@ class _Listed:
 def _listed(name: str) -> _Listed:
     try:
         loaded = load(name)
-    except ProfileError as error:
-        return _Listed(name, error.faults[0].line())
+    except DraftgateError as error:
+        return _Listed(name, error.faults[0].line() if isinstance(error, ProfileError) else error.what)
     profile, pin = loaded.profile, loaded.pin
     return _Listed(
         name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -18,7 +19,7 @@ def read_key(path: Path | None) -> SecretStr | None:
     if path is None:
         return None
     try:
-        lines = path.expanduser().read_text(encoding="utf-8").splitlines()
+        lines = Path(os.path.expanduser(path)).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise DraftgateError("the API key cannot be read", where=str(path), why=why) from None

@@ -6,34 +6,47 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from draftgate.engine import sglang, vllm
+from draftgate.engine.aux_rules import rules_for
+from draftgate.engine.combinations import broken_combinations
 from draftgate.engine.command import EngineCommand, Variable
-from draftgate.engine.conformity import Mismatch, check
-from draftgate.engine.contract import load_contract
+from draftgate.engine.conformity import check
+from draftgate.engine.contract import Contract, load_contract
 from draftgate.engine.pins import PINS, Pin, find_pin
 from draftgate.engine.words import base_url, own_variables, shared_variables
-from draftgate.errors import Fault
+from draftgate.errors import AuxLayersUnknown, Fault
 from draftgate.profile.layers import Leaves, dotted
 from draftgate.profile.model import EngineName, Line, Profile
 
 
-def pin_of(profile: Profile) -> Pin:
-    """The pin of a profile that `engine_faults` found nothing wrong with."""
+def pin_of(profile: Profile) -> tuple[Pin, Contract]:
+    """The pin of a profile that `engine_faults` found nothing wrong with, and what it knows.
+
+    Raises:
+        EngineMissing: the own build of line ``custom`` is not there.
+    """
+    if profile.engine.source is not None:
+        # Brings what extracts contracts; profiles of pins need none of it.
+        from draftgate.engine.custom import custom
+
+        return custom(profile.engine.name, profile.engine.source)
     pin = find_pin(profile.engine.name, profile.engine.line)
     if pin is None:
         raise LookupError(profile.engine)
-    return pin
+    return pin, load_contract(pin.id)
 
 
-def command(profile: Profile, pin: Pin) -> EngineCommand:
+def command(profile: Profile, pin: Pin, contract: Contract) -> EngineCommand:
     """What serves ``profile`` at ``pin``."""
     own: Iterator[Variable] = iter(())
-    # SGLang reads a key from its arguments or its --config file, from no variable.
-    key_variable = None
+    key_variable = key_config = None
     match profile.engine.name:
         case EngineName.VLLM:
-            arguments, own, key_variable = vllm.arguments(profile), vllm.variables(profile), "VLLM_API_KEY"
+            arguments, own = vllm.arguments(profile, cpu=pin.cpu), vllm.variables(profile, cpu=pin.cpu)
+            key_variable = "VLLM_API_KEY"
         case EngineName.SGLANG:
-            arguments = sglang.arguments(profile)
+            arguments = sglang.arguments(profile, contract, cpu=pin.cpu)
+            # It reads a key from its arguments or its YAML file, from no variable.
+            key_config = "--config"
         case _:
             assert_never(profile.engine.name)
     return EngineCommand(
@@ -44,6 +57,7 @@ def command(profile: Profile, pin: Pin) -> EngineCommand:
         # Files of an earlier run in an inherited folder would be merged into this run's metrics.
         stripped=("PROMETHEUS_MULTIPROC_DIR",),
         api_key_variable=key_variable,
+        api_key_config=key_config,
         api_key_file=profile.server.api_key_file,
         base_url=base_url(profile),
         drain_seconds=profile.launch.drain_seconds,
@@ -57,31 +71,47 @@ def engine_faults(leaves: Leaves) -> Iterator[Fault]:
     if name is None or name.value not in list(EngineName):
         return
     engine = EngineName(str(name.value))
-    if line is not None and line.value in list(Line) and find_pin(engine, Line(str(line.value))) is None:
-        known = ", ".join(f"{pin.engine} on {pin.line}" for pin in PINS)
-        yield Fault(
-            "engine.line", line.origin.name, f"there is no pin for {engine} on {line.value}; there is {known}"
-        )
+    pin = find_pin(engine, Line(str(line.value))) if line is not None and line.value in list(Line) else None
     derived = vllm.DERIVED if engine is EngineName.VLLM else sglang.DERIVED
+    flags = load_contract((pin or next(one for one in PINS if one.engine is engine)).id).flags
     for path, entry in leaves.items():
-        owner = derived.get(path[1]) if path[0] == "engine_flags" and len(path) > 1 else None
+        if path[0] != "engine_flags" or len(path) < 2:
+            continue
+        # Under any of its names, and a part of it alone (vLLM's --speculative-config.model).
+        flag = path[1].partition(".")[0].replace("_", "-")
+        known = flags.get(f"--{flag}")
+        spellings = [one.removeprefix("--") for one in known.names] if known else [flag]
+        owner = next((derived[one] for one in spellings if one in derived), None)
         if owner:
             yield Fault(dotted(path), entry.origin.name, f"is stated by {owner}: set that instead")
     topk = values.get("speculation.topk")
-    if topk is not None and topk.value != 1:
-        what = "vLLM drafts chains only" if engine is EngineName.VLLM else "trees are not supported yet"
-        yield Fault("speculation.topk", topk.origin.name, f"{what}: must be 1")
-    key = values.get("server.api_key_file")
-    if engine is EngineName.SGLANG and key is not None:
-        # Served without it, the engine would be open to everybody who can reach it.
-        what = "SGLang takes its key from arguments or a config file alone, which is not supported yet"
-        yield Fault("server.api_key_file", key.origin.name, what)
+    if engine is EngineName.VLLM and topk is not None and topk.value != 1:
+        yield Fault("speculation.topk", topk.origin.name, "vLLM drafts chains only: must be 1")
     cache = values.get("memory.kv_cache_bytes")
     if engine is EngineName.SGLANG and cache is not None:
         what = "SGLang sizes its cache by memory.gpu_fraction, or in tokens by engine_flags.max-total-tokens"
         yield Fault("memory.kv_cache_bytes", cache.origin.name, what)
 
 
-def mismatches(command: EngineCommand) -> tuple[Mismatch, ...]:
-    """What of a command its pin does not know: flags, values, keys and variables, by the pin's contract."""
-    return check(load_contract(command.pin.id), command)
+def refusals(profile: Profile, contract: Contract, command: EngineCommand) -> Iterator[Fault]:
+    """What the engine at this version does not know, or cannot do together; origins are the caller's to fill.
+
+    Of an own build whose contract could not be extracted only the second is known.
+    """
+    if contract.unverified is None:
+        for one in check(contract, command):
+            yield Fault(one.source, "", f"{one.name}: {one.what}", one.nearest)
+    yield from broken_combinations(contract, command, profile)
+    if profile.drafter is not None and profile.drafter.architecture is not None:
+        yield from _unloadable(profile.drafter.architecture, contract)
+
+
+def _unloadable(architecture: str, contract: Contract) -> Iterator[Fault]:
+    try:
+        rules = rules_for(contract)
+    except AuxLayersUnknown:
+        return
+    if architecture not in rules.drafters:
+        known = ", ".join(sorted(rules.drafters))
+        what = f"{contract.title} does not load {architecture}; it loads {known} ({rules.sources[0]})"
+        yield Fault("drafter.architecture", "", what)

@@ -46,6 +46,7 @@ class EngineCommand:
         variables: set for the engine.
         stripped: removed from the inherited environment.
         api_key_variable: where the engine reads its API key, if it reads it from the environment.
+        api_key_config: the flag that names a YAML file with the key, for an engine that reads it there.
         api_key_file: the file that holds the key, read only when the engine is started.
         base_url: where clients on this machine reach it.
         drain_seconds: the drain limit that the command carries.
@@ -56,6 +57,7 @@ class EngineCommand:
     variables: tuple[Variable, ...]
     stripped: tuple[str, ...]
     api_key_variable: str | None
+    api_key_config: str | None
     api_key_file: Path | None
     base_url: str
     drain_seconds: float

@@ -93,6 +93,7 @@ class Contract:
         flags: by every spelling, negations included.
         speculative_keys: None where the engine has no such flag.
         variables: each with the file that reads it.
+        unverified: why this is not the build's own contract, but another version's; None where it is.
     """
 
     pin: str
@@ -104,6 +105,7 @@ class Contract:
     flags: Mapping[str, Flag]
     speculative_keys: Mapping[str, Key] | None
     variables: Mapping[str, str]
+    unverified: str | None = None
 
     @property
     def title(self) -> str:

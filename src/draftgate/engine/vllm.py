@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from draftgate.engine.command import Argument, Variable
 from draftgate.engine.words import FlagTable, own_flags, stated
-from draftgate.profile.model import Line, Profile
+from draftgate.profile.model import Profile
 
 _GIB = 2**30
 
@@ -34,6 +34,7 @@ _FLAGS: FlagTable = (
 # Every flag that the tool states itself, and the key of the profile that each belongs to.
 DERIVED: dict[str, str] = dict(_FLAGS) | {
     "api-key": "server.api_key_file",
+    "config": "the profile: put what it says there",
     "enable-auto-tool-choice": "target.tool_call_parser",
     "shutdown-timeout": "launch.drain_seconds",
     "speculative-config": "speculation",
@@ -44,11 +45,11 @@ DERIVED: dict[str, str] = dict(_FLAGS) | {
 }
 
 
-def arguments(profile: Profile) -> Iterator[Argument]:
+def arguments(profile: Profile, *, cpu: bool) -> Iterator[Argument]:
     """The flags that serve ``profile``."""
     # On a CPU the size of the KV cache is a variable, see `variables`.
-    on_cpu = profile.engine.line is Line.CPU
-    yield from stated(profile, [row for row in _FLAGS if not (on_cpu and row[0] == "kv-cache-memory-bytes")])
+    left_out = "kv-cache-memory-bytes" if cpu else None
+    yield from stated(profile, [row for row in _FLAGS if row[0] != left_out])
     if profile.target.tool_call_parser:
         reason = "vLLM parses tool calls only with it"
         yield Argument("--enable-auto-tool-choice", None, "target.tool_call_parser", reason)
@@ -77,8 +78,8 @@ def arguments(profile: Profile) -> Iterator[Argument]:
     yield from own_flags(profile)
 
 
-def variables(profile: Profile) -> Iterator[Variable]:
+def variables(profile: Profile, *, cpu: bool) -> Iterator[Variable]:
     """What vLLM takes from its environment alone."""
-    if profile.engine.line is Line.CPU and profile.memory.kv_cache_bytes is not None:
+    if cpu and profile.memory.kv_cache_bytes is not None:
         gib = profile.memory.kv_cache_bytes // _GIB
         yield Variable("VLLM_CPU_KVCACHE_SPACE", str(gib), "memory.kv_cache_bytes", "in GiB")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,14 +35,22 @@ def engine_environment(
     return kept
 
 
-def secret_values(environment: Mapping[str, str], command: EngineCommand) -> tuple[str, ...]:
-    """What of the engine's environment no log may show."""
-    return tuple(
+def key_config(command: EngineCommand, api_key: str | None) -> str | None:
+    """The YAML file that ``command.api_key_config`` is to name; None where no key goes that way."""
+    if api_key is None or command.api_key_config is None:
+        return None
+    # JSON is YAML, whatever is in the key.
+    return json.dumps({"api-key": api_key}) + "\n"
+
+
+def secret_values(environment: Mapping[str, str], api_key: str | None) -> tuple[str, ...]:
+    """What no log may show: the key, and what of the engine's environment is named like a secret."""
+    named = (
         value
         for name, value in environment.items()
-        if name == command.api_key_variable
-        or (name.endswith((*_SECRET_ENDINGS, "_ACCESS_KEY")) and len(value) >= _SHORTEST_SECRET)
+        if name.endswith((*_SECRET_ENDINGS, "_ACCESS_KEY")) and len(value) >= _SHORTEST_SECRET
     )
+    return (*named, *((api_key,) if api_key else ()))
 
 
 def _is_dropped(name: str, command: EngineCommand) -> bool:

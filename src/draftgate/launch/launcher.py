@@ -28,7 +28,7 @@ from draftgate.host.lock import HeldLock, gpu_lock
 from draftgate.host.port import refuse_if_taken
 from draftgate.launch import phases
 from draftgate.launch.death import died, too_slow
-from draftgate.launch.environment import engine_environment, secret_values
+from draftgate.launch.environment import engine_environment, key_config, secret_values
 from draftgate.launch.journal import Journal
 from draftgate.launch.log import EngineLog
 from draftgate.launch.phases import Phase, PhaseReader, PhaseStarted
@@ -108,6 +108,7 @@ class _Launch:
         key = read_key(command.api_key_file)
         self._key = None if key is None else key.get_secret_value()
         environment = engine_environment(os.environ, command, python, self._key)
+        config = key_config(command, self._key)
         self._profile = profile
         self._base_url = command.base_url
         self._journal = journal
@@ -116,11 +117,12 @@ class _Launch:
             environment=environment,
             scratch=state_dir / "work" / secrets.token_hex(8),
             drain_seconds=profile.launch.drain_seconds,
+            key_config=(command.api_key_config, config) if command.api_key_config and config else None,
         )
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._reader = PhaseReader()
         self._log = EngineLog(
-            sys.stdout.buffer, Redactor(secret_values(environment, command)), self._on_line, state_dir
+            sys.stdout.buffer, Redactor(secret_values(environment, self._key)), self._on_line, state_dir
         )
         self._cancelled = threading.Event()
         self._ready = False

@@ -29,6 +29,7 @@ class Started:
 
     Attributes:
         environment: the engine's, without the launch's mark.
+        key_config: a flag, and what the file that it is to name says; the file lies in ``scratch``.
         scratch: working folder of the engine; its name is the launch's id.
     """
 
@@ -36,6 +37,14 @@ class Started:
     environment: dict[str, str]
     scratch: Path
     drain_seconds: float
+    key_config: tuple[str, str] | None = None
+
+    @property
+    def key_file(self) -> Path:
+        return self.scratch / "key.yaml"
+
+    def whole_argv(self) -> tuple[str, ...]:
+        return (*self.argv, self.key_config[0], str(self.key_file)) if self.key_config else self.argv
 
 
 class EngineProcess:
@@ -44,6 +53,9 @@ class EngineProcess:
     def __init__(self, what: Started, lock_descriptor: int) -> None:
         self._what = what
         what.scratch.mkdir(mode=0o700, parents=True)
+        if what.key_config:
+            what.key_file.touch(mode=0o600)
+            what.key_file.write_text(what.key_config[1], encoding="utf-8")
         read_end, write_end = os.pipe()
         self._log_end = read_end
         try:
@@ -73,7 +85,7 @@ class EngineProcess:
         """
         what = self._what
         order = Order(
-            argv=what.argv,
+            argv=what.whole_argv(),
             environment={**what.environment, LAUNCH_ID: what.scratch.name},
             folder=str(what.scratch),
             log=self._log_end,

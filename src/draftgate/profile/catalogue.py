@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ class Catalogue:
     def find(self, name: str) -> Path | None:
         """The file of a profile or a layer; a name with ``.toml`` at its end is a path of its own."""
         if name.endswith(".toml"):
-            path = Path(name).expanduser()
+            path = Path(os.path.expanduser(name))
             return path if path.is_file() else None
         candidates = (folder / f"{name}.toml" for folder in self.folders)
         return next((path for path in candidates if path.is_file()), None)

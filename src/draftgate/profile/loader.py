@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,9 @@ from draftgate.profile.secrets import keys_in_clear
 
 # Values that may name a folder or a file; a relative one is relative to whoever says it.
 _PATHS: frozenset[KeyPath] = frozenset(
-    {("target", "model"), ("drafter", "model"), ("server", "api_key_file")}
+    {("target", "model"), ("drafter", "model"), ("server", "api_key_file"), ("engine", "source")}
 )
+_ALWAYS_LOCAL = ("api_key_file", "source")
 _LOCAL_PREFIXES = ("/", "./", "../", "~")
 
 
@@ -75,6 +77,7 @@ def resolve(
         faults += found
     secrets = keys_in_clear(leaves)
     faults += secrets
+    faults += _nul(leaves)
     faults += engine_faults(leaves)
     leaves = {path: _absolute(path, entry) for path, entry in leaves.items()}
     profile_name = Path(name).stem if name.endswith(".toml") else name
@@ -117,13 +120,22 @@ def _unknown_lines(layer: Layer) -> Iterator[Fault]:
             yield Fault(path, layer.name, what, nearest(name, known))
 
 
+def _nul(leaves: Leaves) -> Iterator[Fault]:
+    """No path, argument or variable can hold a NUL character."""
+    for path, entry in leaves.items():
+        values = entry.value if isinstance(entry.value, list) else [entry.value]
+        if "\0" in path[-1] or any(isinstance(value, str) and "\0" in value for value in values):
+            yield Fault(dotted(path), entry.origin.name, "holds a NUL character")
+
+
 def _absolute(path: KeyPath, entry: Entry) -> Entry:
     value = entry.value
-    if path not in _PATHS or not isinstance(value, str):
+    if path not in _PATHS or not isinstance(value, str) or "\0" in value:
         return entry
-    if value.startswith(_LOCAL_PREFIXES) or path[-1] == "api_key_file":
-        resolved = (entry.origin.folder / Path(value).expanduser()).resolve()
-        return Entry(str(resolved), entry.origin)
+    if value.startswith(_LOCAL_PREFIXES) or path[-1] in _ALWAYS_LOCAL:
+        absolute = Path(os.path.abspath(entry.origin.folder / os.path.expanduser(value)))
+        # Not of an interpreter: through its link it would be another environment's.
+        return Entry(str(absolute if path[-1] == "source" else absolute.resolve()), entry.origin)
     return entry
 
 

@@ -36,7 +36,14 @@ class _Section(BaseModel):
 
 class Engine(_Section):
     name: EngineName = Field(strict=False, description="The engine: vllm or sglang.")
-    line: Line = Field(strict=False, description="The line of pins that chooses its version.")
+    line: Line = Field(
+        strict=False, description="The line of pins that chooses its version; custom: a build of your own."
+    )
+    source: Path | None = Field(
+        None,
+        strict=False,
+        description="With line custom: the interpreter of its environment, or a wheel (not to be launched).",
+    )
 
 
 class Target(_Section):
@@ -63,6 +70,26 @@ class Target(_Section):
 
 class Parallelism(_Section):
     tensor: Annotated[int, Field(gt=0)] = Field(1, description="Tensor-parallel ranks, one GPU each.")
+
+
+class Box(_Section):
+    """The machine: what the rules for its kind of GPU go by."""
+
+    compute_capability: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Of its GPUs, such as 12.0 for SM120."
+    )
+
+
+class Container(_Section):
+    """Limits of the engine's container, and to be granted where it runs without one."""
+
+    shared_memory_bytes: Annotated[int, Field(gt=0)] | None = Field(
+        None, description="Size of /dev/shm, which ranks talk through; Docker's default is 64 MiB."
+    )
+    locked_memory: bool = Field(
+        False, description="No limit on locked memory, which NCCL and pinned buffers need."
+    )
+    stack_bytes: Annotated[int, Field(gt=0)] | None = Field(None, description="Size of a thread's stack.")
 
 
 class Memory(_Section):
@@ -106,6 +133,10 @@ class Speculation(_Section):
     topk: Annotated[int, Field(gt=0)] = Field(
         1, description="Branches per step; 1 is a chain, more is a tree."
     )
+    depth: Annotated[int, Field(gt=0)] | None = Field(
+        None,
+        description="Of a tree: draft steps, each of topk branches; K is then the nodes that are verified.",
+    )
 
 
 class Drafter(_Section):
@@ -113,6 +144,9 @@ class Drafter(_Section):
         description="The EAGLE-3 drafter: a folder or a Hugging Face id, as target.model."
     )
     revision: NonEmpty | None = Field(None, description="Commit or tag of a Hugging Face model.")
+    architecture: NonEmpty | None = Field(
+        None, description="Its class, as in its config.json; unset: not known before the launch."
+    )
     aux_layers: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
         None,
         strict=False,
@@ -147,6 +181,8 @@ class Profile(_Section):
     engine: Engine
     target: Target
     parallelism: Parallelism = Parallelism()
+    box: Box = Box()
+    container: Container = Container()
     memory: Memory = Memory()
     execution: Execution = Execution()
     server: Server = Server()

@@ -27,6 +27,20 @@ def broken_rules(profile: Profile, origin: Callable[[str], str]) -> Iterator[Fau
             "there is a drafter, but nothing is to be proposed: "
             "state speculation.num_speculative_tokens (K), or unset drafter",
         )
+    spec = profile.speculation
+    if spec is not None and spec.topk > 1 and spec.depth is None:
+        yield fault("speculation.depth", "a tree needs it: the number of draft steps, each of topk branches")
+    if spec is not None and spec.depth is not None:
+        # The first step gives topk nodes, each later one topk for each of topk parents.
+        most = spec.topk + (spec.depth - 1) * spec.topk**2
+        if spec.topk == 1:
+            yield fault("speculation.depth", "is for trees: a chain has as many steps as tokens, K")
+        elif not spec.depth <= spec.num_speculative_tokens <= most:
+            what = f"must be {spec.depth} to {most}, the nodes of {spec.depth} steps by {spec.topk}"
+            yield fault("speculation.num_speculative_tokens", what)
+    if (profile.engine.line is Line.CUSTOM) is not (profile.engine.source is not None):
+        both = "engine.line = custom and engine.source go together"
+        yield fault("engine.source" if profile.engine.source else "engine.line", both)
     if profile.server.port == profile.sidecar.port:
         yield fault("sidecar.port", "is the engine's own port, server.port")
     cache = profile.memory.kv_cache_bytes

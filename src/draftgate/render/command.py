@@ -34,7 +34,14 @@ def as_shell(command: EngineCommand) -> str:
     if command.api_key_file and command.api_key_variable:
         variables.append(f'{command.api_key_variable}="$(cat {shlex.quote(str(command.api_key_file))})"')
     head = " ".join(["env", *unset, *variables, "python", "-m", command.pin.module])
-    return " \\\n  ".join([head, *(shlex.join(argument.words()) for argument in command.arguments)])
+    lines = [head, *(shlex.join(argument.words()) for argument in command.arguments)]
+    before = ""
+    if command.api_key_file and command.api_key_config:
+        # mktemp makes it for this user alone. In YAML's single quotes only the quote itself is doubled.
+        key = f"$(sed \"s/'/''/g;q\" {shlex.quote(str(command.api_key_file))})"
+        before = f'config=$(mktemp --suffix=.yaml) && printf "api-key: \'%s\'\\n" "{key}" >"$config"\n'
+        lines.append(f'{command.api_key_config} "$config"')
+    return before + " \\\n  ".join(lines)
 
 
 def as_json(command: EngineCommand) -> dict[str, Any]:

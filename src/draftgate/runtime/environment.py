@@ -24,6 +24,7 @@ from draftgate.data import data_root
 from draftgate.engine.pins import PINS, Pin
 from draftgate.errors import AlreadyRunning, EngineMissing, InstallFailed, UnknownName
 from draftgate.profile.catalogue import nearest
+from draftgate.profile.model import Line
 from draftgate.settings import settings
 
 _MARKER = "draftgate-environment.json"
@@ -113,8 +114,16 @@ def engine_python(pin: Pin) -> Path:
     """The interpreter that runs the engine.
 
     Raises:
-        EngineMissing: the environment was never made, or its interpreter is gone.
+        EngineMissing: the environment was never made, or its interpreter is gone, or there is but a wheel.
     """
+    if pin.line is Line.CUSTOM:
+        if pin.python is None:
+            raise EngineMissing(
+                "a wheel alone cannot be launched",
+                where="engine.source",
+                next_step="install it in an environment of its own, and name its bin/python",
+            )
+        return pin.python
     environment = installed(pin)
     if environment is None or not os.access(environment.python, os.X_OK):
         raise EngineMissing(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +73,15 @@ def test_render_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert not HEAVY & loaded
+
+
+def test_a_key_that_goes_by_a_file_is_written_to_one_by_the_shell(tmp_path: Path) -> None:
+    """Whatever the key is: quotes, dollars, a second line."""
+    key = "it's a $key\" \\n"
+    (tmp_path / "key").write_text(f"{key}\nnot this\n")
+    out = draftgate("render", "sglang", "--set", f"server.api_key_file={tmp_path / 'key'}").stdout
+    made = out.splitlines()[0] + '\ncat "$config"; stat -c %a "$config"'
+    done = subprocess.run(["bash", "-c", made], capture_output=True, text=True, env={"TMPDIR": str(tmp_path)})
+    assert done.stdout == f"api-key: '{key.replace(chr(39), chr(39) * 2)}'\n600\n"
+    assert out.splitlines()[-1] == '  --config "$config"'
+    assert key not in out

@@ -261,6 +261,7 @@ def test_a_whole_command_is_checked() -> None:
         variables=(Variable("VLLM_CPU_KVCACHE_SPACES", "1", "env.VLLM_CPU_KVCACHE_SPACES"),),
         stripped=(),
         api_key_variable=None,
+        api_key_config=None,
         api_key_file=None,
         base_url="http://127.0.0.1:1",
         drain_seconds=1.0,

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 from draftgate.engine.command import Variable
-from draftgate.launch.environment import engine_environment, secret_values
+from draftgate.launch.environment import engine_environment, key_config, secret_values
 from tests.standin.launching import command, profile
 
 PYTHON = Path("/engine/bin/python")
@@ -54,4 +55,14 @@ def test_the_key_comes_from_its_file_alone() -> None:
 
 def test_secrets_that_no_log_may_show() -> None:
     environment = engine_environment(INHERITED | {"MODELSCOPE_API_TOKEN": "none"}, COMMAND, PYTHON, "given")
-    assert sorted(secret_values(environment, COMMAND)) == ["given", "hf_secret-token", "object-store"]
+    assert sorted(secret_values(environment, "given")) == ["given", "hf_secret-token", "object-store"]
+
+
+def test_a_key_that_goes_by_a_file() -> None:
+    by_file = replace(COMMAND, api_key_variable=None, api_key_config="--config")
+    assert "VLLM_API_KEY" not in engine_environment(INHERITED, by_file, PYTHON, "given")
+    text = key_config(by_file, 'it\'s "a" key: #1')
+    assert text is not None
+    assert json.loads(text) == {"api-key": 'it\'s "a" key: #1'}
+    assert key_config(by_file, None) is None
+    assert key_config(COMMAND, "given") is None

@@ -82,7 +82,7 @@ def test_all_faults_of_a_bad_profile_are_told_together(tmp_path: Path, golden: G
         ),
         (
             "engine.line=custom",
-            "--set: engine.line: there is no pin for vllm on custom; there is vllm on cpu",
+            "--set: engine.line: engine.line = custom and engine.source go together",
         ),
         ("port=1", "--set: port: there is no such key; did you mean 'server.port'?"),
         ("server.port=70000", "--set: server.port: input should be less than or equal to 65535"),

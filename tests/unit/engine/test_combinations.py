@@ -1,0 +1,243 @@
+"""What cannot go together: a profile for every rule of combinations.toml that breaks it, and near misses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from draftgate.cli.load import load
+from draftgate.engine.adapter import refusals
+from draftgate.engine.combinations import combinations
+from draftgate.engine.contract import load_contract
+from draftgate.errors import ProfileError
+
+TREE = ("speculation.topk=4", "speculation.depth=3", "speculation.num_speculative_tokens=15")
+# Rule, profile, what is set on top, and the path that is blamed.
+BROKEN = [
+    (
+        "one attention backend for target and drafter",
+        "vllm-eagle",
+        ("engine_flags.attention-backend=TRITON_MLA",),
+        "engine_flags.attention-backend",
+    ),
+    (
+        "vision tower both split and left out",
+        "vllm-baseline",
+        ("engine_flags.language-model-only=true",),
+        "engine_flags.language-model-only",
+    ),
+    ("tree with the overlap scheduler", "sglang-eagle", TREE, "speculation.topk"),
+    (
+        "switch that is gone",
+        "sglang-eagle",
+        ("engine.line=cuda13", "env.SGLANG_ENABLE_SPEC_V2=1"),
+        "env.SGLANG_ENABLE_SPEC_V2",
+    ),
+    (
+        "tree over pages",
+        "sglang-eagle",
+        (
+            *TREE,
+            "env.SGLANG_ENABLE_SPEC_V2=0",
+            "engine_flags.attention-backend=triton",
+            "engine_flags.page-size=16",
+        ),
+        "engine_flags.page-size",
+    ),
+    (
+        "tree on a chain's kernels",
+        "sglang-eagle",
+        (*TREE, "env.SGLANG_ENABLE_SPEC_V2=0", "engine_flags.attention-backend=trtllm_mha"),
+        "engine_flags.attention-backend",
+    ),
+    ("pipeline with speculation", "sglang-eagle", ("engine_flags.pp-size=2",), "engine_flags.pp-size"),
+    (
+        "mixed chunks with speculation",
+        "sglang-eagle",
+        ("engine_flags.enable-mixed-chunk=true",),
+        "engine_flags.enable-mixed-chunk",
+    ),
+    (
+        "MLA backend without SM120 code",
+        "vllm-baseline",
+        ("engine_flags.attention-backend=FLASHMLA",),
+        "engine_flags.attention-backend",
+    ),
+    (
+        "fp8 KV cache that needs too much shared memory",
+        "vllm-baseline",
+        ("engine_flags.kv-cache-dtype=fp8",),
+        "engine_flags.kv-cache-dtype",
+    ),
+    (
+        "attention backend without SM120 code",
+        "sglang",
+        ("engine_flags.attention-backend=trtllm_mla",),
+        "engine_flags.attention-backend",
+    ),
+    (
+        "vision backend without SM120 code",
+        "sglang",
+        ("engine_flags.mm-attention-backend=fa3",),
+        "engine_flags.mm-attention-backend",
+    ),
+    (
+        "DeepGEMM without SM120 code",
+        "sglang",
+        ("env.SGLANG_ENABLE_JIT_DEEPGEMM=1",),
+        "env.SGLANG_ENABLE_JIT_DEEPGEMM",
+    ),
+    (
+        "FlashInfer's kernels without the a",
+        "sglang",
+        ("env.FLASHINFER_CUDA_ARCH_LIST=12.0",),
+        "env.FLASHINFER_CUDA_ARCH_LIST",
+    ),
+]
+# A profile cannot say these, since the tool states the flags together; the rules stand for what it renders.
+BY_CONSTRUCTION = {
+    "drafter inherits the target's quantisation": (
+        "--quantization",
+        "--speculative-draft-model-quantization",
+    ),
+    "steps without topk": ("--speculative-num-steps", "--speculative-eagle-topk"),
+    "steps without draft tokens": ("--speculative-num-steps", "--speculative-num-draft-tokens"),
+    "topk without steps": ("--speculative-eagle-topk", "--speculative-num-steps"),
+    "draft tokens without steps": ("--speculative-num-draft-tokens", "--speculative-num-steps"),
+}
+BY_UNSETTING = {"speculation on torch_native"}
+
+
+@pytest.mark.parametrize(("rule", "profile", "sets", "path"), BROKEN)
+def test_a_combination_that_is_known_to_fail_is_refused(
+    rule: str, profile: str, sets: tuple[str, ...], path: str
+) -> None:
+    with pytest.raises(ProfileError) as caught:
+        load(profile, sets)
+    known = [one for one in combinations() if one.name == rule]
+    assert [fault.path for fault in caught.value.faults if any(one.what in fault.what for one in known)] == [
+        path
+    ]
+    assert all(fault.origin == "--set" for fault in caught.value.faults if fault.path == path)
+
+
+@pytest.mark.parametrize("rule", BY_CONSTRUCTION)
+def test_what_the_tool_states_together_would_fail_apart(rule: str) -> None:
+    there, gone = BY_CONSTRUCTION[rule]
+    loaded = load("sglang-eagle", ["target.quantization=compressed-tensors"])
+    kept = tuple(one for one in loaded.command.arguments if one.flag != gone)
+    assert there in [one.flag for one in kept]
+    assert len(kept) == len(loaded.command.arguments) - 1
+    faults = list(refusals(loaded.profile, loaded.contract, replace(loaded.command, arguments=kept)))
+    what = next(one.what for one in combinations() if one.name == rule)
+    assert any(what in fault.what for fault in faults)
+    assert list(refusals(loaded.profile, loaded.contract, loaded.command)) == []
+
+
+def test_sglang_on_a_cpu_speculates_only_with_both_backends_stated(tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text(
+        'description = "x"\nextends = ["sglang-cpu-eagle"]\n'
+        'unset = ["engine_flags.prefill-attention-backend", "engine_flags.decode-attention-backend"]\n'
+        '[engine_flags]\nattention-backend = "intel_amx"\n'
+    )
+    with pytest.raises(ProfileError) as caught:
+        load(str(file))
+    assert "cannot be verified by torch_native" in caught.value.faults[0].what
+
+
+def test_every_rule_is_broken_by_a_test() -> None:
+    assert {one.name for one in combinations()} == {row[0] for row in BROKEN} | set(
+        BY_CONSTRUCTION
+    ) | BY_UNSETTING
+
+
+@pytest.mark.parametrize(
+    ("profile", "sets"),
+    [
+        # The later version lets the drafter choose its own backend.
+        ("vllm-eagle", ("engine.line=cuda13", "engine_flags.attention-backend=TRITON_MLA")),
+        ("vllm-baseline", ("engine_flags.attention-backend=TRITON_MLA",)),
+        ("sglang-eagle", (*TREE, "env.SGLANG_ENABLE_SPEC_V2=0")),
+        ("sglang-eagle", ("engine.line=cuda13", *TREE)),
+        ("sglang", ("engine_flags.enable-mixed-chunk=true",)),
+        ("sglang-eagle", ("engine.line=cuda13", "engine_flags.enable-mixed-chunk=true")),
+        ("vllm-baseline", ("engine_flags.attention-backend=FLASHMLA", "box.compute_capability=9.0")),
+    ],
+)
+def test_near_misses_are_accepted(profile: str, sets: tuple[str, ...]) -> None:
+    load(profile, sets)
+
+
+def test_a_drafter_that_the_pin_does_not_load_is_refused_before_it_is_fetched() -> None:
+    mla = [
+        "drafter.model=lightseekorg/kimi-k2.5-eagle3-mla",
+        "drafter.architecture=Eagle3DeepseekV2ForCausalLM",
+    ]
+    with pytest.raises(ProfileError) as caught:
+        load("sglang-eagle", mla)
+    (fault,) = caught.value.faults
+    assert fault.path == "drafter.architecture"
+    assert "sglang 0.5.10.post1 does not load Eagle3DeepseekV2ForCausalLM" in fault.what
+    load("sglang-eagle", [*mla, "engine.line=cuda13"])
+
+
+def test_a_tree_states_its_depth_and_its_nodes() -> None:
+    words = load("sglang-eagle", ["env.SGLANG_ENABLE_SPEC_V2=0", *TREE]).command.argv()
+    at = words.index("--speculative-num-steps")
+    assert words[at + 1] == "3"
+    assert words[words.index("--speculative-eagle-topk") + 1] == "4"
+    assert words[words.index("--speculative-num-draft-tokens") + 1] == "16"
+
+
+@pytest.mark.parametrize(
+    ("sets", "path"),
+    [
+        (("speculation.topk=4",), "speculation.depth"),
+        (("speculation.depth=3",), "speculation.depth"),
+        # The first step has 4 nodes, the second and third 4 for each of 4 parents: 36.
+        ((*TREE, "speculation.num_speculative_tokens=37"), "speculation.num_speculative_tokens"),
+        ((*TREE, "speculation.num_speculative_tokens=2"), "speculation.num_speculative_tokens"),
+    ],
+)
+def test_a_tree_that_cannot_be(sets: tuple[str, ...], path: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        load("sglang-eagle", ["env.SGLANG_ENABLE_SPEC_V2=0", *sets])
+    assert [fault.path for fault in caught.value.faults] == [path]
+
+
+@pytest.mark.parametrize(
+    ("profile", "flag"),
+    [
+        ("sglang", "tensor-parallel-size"),
+        ("sglang", "model"),
+        ("sglang-eagle", "speculative-draft-model"),
+        ("sglang", "config"),
+        ("vllm-eagle", "speculative-config.num_speculative_tokens"),
+        ("vllm-baseline", "tensor_parallel_size"),
+    ],
+)
+def test_a_derived_flag_is_refused_under_any_of_its_names(profile: str, flag: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        load(profile, [f'engine_flags={{"{flag}" = "8"}}'])
+    assert (
+        "set that instead" in caught.value.lines()[1] or "put what it says there" in caught.value.lines()[1]
+    )
+
+
+def test_rules_are_about_flags_and_variables_that_exist() -> None:
+    """A misspelt name in a rule would never be found stated."""
+    for rule in combinations():
+        contracts = [
+            load_contract(pin)
+            for pin in ("vllm-cuda12", "vllm-cuda13", "sglang-cuda12", "sglang-cuda13", "sglang-cpu")
+        ]
+        concerned = [one for one in contracts if rule.concerns(one)]
+        assert concerned, rule.name
+        for key in rule.when:
+            if key.startswith("--"):
+                assert any(key in one.flags for one in concerned), (rule.name, key)
+            elif "." not in key:
+                assert any(key in one.variables for one in concerned), (rule.name, key)

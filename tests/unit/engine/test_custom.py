@@ -1,0 +1,101 @@
+"""Own builds: their contract from the environment or the wheel itself, kept while nothing changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from draftgate.cli.load import load
+from draftgate.engine import custom
+from draftgate.engine.contract import CONTRACTS
+from draftgate.engine.extraction.package import Extraction
+from draftgate.errors import EngineMissing
+from draftgate.runtime.environment import engine_python
+from draftgate.settings import settings
+
+
+@pytest.fixture(autouse=True)
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("DRAFTGATE_DATA_DIR", str(tmp_path / "data"))
+    settings.cache_clear()
+    yield tmp_path / "data"
+    settings.cache_clear()
+
+
+def own_build(folder: Path, version: str) -> Path:
+    """An environment with a package that calls itself SGLang and has a parser that cannot be built."""
+    venv.create(folder, symlinks=True)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "sglang" / "srt").mkdir(parents=True)
+    (site / "sglang" / "__init__.py").touch()
+    (site / "sglang" / "srt" / "server_args.py").write_text("raise ImportError('no GPU here')\n")
+    information = site / f"sglang-{version}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n")
+    return folder / "bin" / "python"
+
+
+def test_a_build_whose_parser_cannot_be_run_is_shown_as_unverified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = own_build(tmp_path / "own", "0.5.99")
+    loaded = load("sglang", ["engine.line=custom", f"engine.source={python}"])
+    assert (loaded.pin.id, loaded.pin.version, loaded.pin.python) == ("custom", "0.5.99", python)
+    assert engine_python(loaded.pin) == python
+    assert capsys.readouterr().err.startswith("note: sglang 0.5.99 is unverified: ")
+    # What is no flag of any pin passes: nobody knows what this build knows.
+    load("sglang", ["engine.line=custom", f"engine.source={python}", "engine_flags.own-flag=1"])
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("/nowhere/python", "engine.source cannot be run as a Python interpreter"),
+        ("/nowhere/sglang-1.0-py3-none-any.whl", "there is no such wheel"),
+        (sys.executable, "sglang is not installed for this interpreter"),
+    ],
+)
+def test_what_is_no_engine(source: str, what: str) -> None:
+    with pytest.raises(EngineMissing) as caught:
+        load("sglang", ["engine.line=custom", f"engine.source={source}"])
+    assert caught.value.what == what
+
+
+def test_a_wheel_is_looked_at_and_not_launched(tmp_path: Path) -> None:
+    wheel = tmp_path / "sglang-0.5.99-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("sglang/srt/server_args.py", "raise ImportError\n")
+    loaded = load("sglang", ["engine.line=custom", f"engine.source={wheel}"])
+    assert (loaded.pin.version, loaded.contract.unverified is None) == ("0.5.99", False)
+    with pytest.raises(EngineMissing):
+        engine_python(loaded.pin)
+
+
+def test_a_contract_is_extracted_once_and_again_after_a_change(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = own_build(tmp_path / "own", "0.5.99")
+    asked = ["engine.line=custom", f"engine.source={python}"]
+    seen = []
+
+    pinned = json.loads((CONTRACTS / "sglang-cpu.json").read_text())
+    document = {**pinned, "pin": "custom", "version": "0.5.99"}
+
+    def extract(package: Path) -> Extraction:
+        seen.append(package)
+        return Extraction(document, {})
+
+    monkeypatch.setattr(custom, "extract", extract)
+    for _ in range(2):
+        assert load("sglang-cpu", asked).contract.unverified is None
+    assert len(seen) == 1
+    (seen[0] / "__init__.py").write_text("# changed\n")
+    load("sglang-cpu", asked)
+    assert len(seen) == 2
+    assert len(list((data_dir / "contracts").glob("*.json"))) == 2
