@@ -78,7 +78,7 @@ def measure(name: str, dialect: Dialect, version: str) -> bool:
     """Print one line; True if it is within the limits."""
     body = (FOLDER / f"{name}.prom").read_bytes()
     with standin(name) as url:
-        config = SidecarConfig(name, dialect, version, "model", "drafter", 3, 1, url, "127.0.0.1", 0)
+        config = SidecarConfig(name, dialect, version, "model", "drafter", 3, 1, url)
         tracker, watch = Tracker(config.stall_seconds), Watch(config)
         rounds = [
             (

@@ -53,8 +53,8 @@ SAME = {
 @contextmanager
 def sidecar_of(engine: RunningEngine, stall_seconds: float = 60.0) -> Iterator[Sidecar]:
     loaded = engine.loaded
-    config = configure(loaded.profile, loaded.pin, engine.url, port=0, stall_seconds=stall_seconds)
-    with SidecarServer(config) as server:
+    config = configure(loaded.profile, loaded.pin, engine.url, stall_seconds=stall_seconds)
+    with SidecarServer("127.0.0.1", 0, lambda: config) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         try:
             yield Sidecar(server)

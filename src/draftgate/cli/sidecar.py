@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from draftgate.cli.load import load
-from draftgate.cli.profiles import Name, Sets
+from draftgate.cli.profiles import Sets
+from draftgate.errors import DraftgateError
+
+if TYPE_CHECKING:
+    from draftgate.sidecar.config import SidecarConfig
+
+# Of a profile's defaults, for a sidecar that watches any.
+_HOST, _PORT = "127.0.0.1", 9310
 
 
 def sidecar(
-    name: Name,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[PROFILE]", help="A profile; with none, whichever holds the GPU lock."),
+    ] = None,
     sets: Sets = None,
     engine_url: Annotated[
         str | None, typer.Option(help="Where the engine answers, if not where the profile says.")
@@ -33,21 +44,48 @@ def sidecar(
     from draftgate.sidecar.config import configure
     from draftgate.sidecar.server import serve
 
-    loaded = load(name, sets or [])
-    config = configure(
-        loaded.profile,
-        loaded.pin,
-        engine_url or loaded.command.base_url,
-        host=host,
-        port=port,
-        stall_seconds=stall_seconds,
-        scrape_timeout=scrape_timeout,
-    )
+    def config_of(profile: str) -> SidecarConfig:
+        loaded = load(profile, sets or [])
+        return configure(
+            loaded.profile,
+            loaded.pin,
+            engine_url or loaded.command.base_url,
+            stall_seconds=stall_seconds,
+            scrape_timeout=scrape_timeout,
+        )
+
+    if name is None:
+        watched, whose = _holders(config_of), "of whichever profile runs"
+    else:
+        config, where = config_of(name), load(name, sets or []).profile.sidecar
+        host, port = host or where.host, where.port if port is None else port
+        watched, whose = (lambda: config), f"of {config.profile}"
     serve(
-        config,
-        lambda url: print(
-            f"sidecar of {config.profile} at {url}/metrics, engine at {config.engine_url}",
-            file=sys.stderr,
-            flush=True,
-        ),
+        host or _HOST,
+        _PORT if port is None else port,
+        watched,
+        lambda url: print(f"sidecar {whose} at {url}/metrics", file=sys.stderr, flush=True),
     )
+
+
+def _holders(config_of: Callable[[str], SidecarConfig]) -> Callable[[], SidecarConfig | None]:
+    """The profile that holds the GPU lock, read anew when another one does, or it does so again."""
+    from draftgate.host.lock import current_holder
+    from draftgate.settings import settings
+
+    seen: dict[float, SidecarConfig | None] = {}
+
+    def watched() -> SidecarConfig | None:
+        holder = current_holder(settings().lock_dir)
+        if holder is None:
+            return None
+        if holder.acquired_at not in seen:
+            seen.clear()
+            try:
+                seen[holder.acquired_at] = config_of(holder.profile)
+            except DraftgateError as error:
+                print("\n".join(error.lines()), file=sys.stderr, flush=True)
+                seen[holder.acquired_at] = None
+        return seen.get(holder.acquired_at)
+
+    return watched

@@ -25,7 +25,6 @@ class SidecarConfig:
         num_speculative_tokens: K; None without a drafter.
         topk: branches per step, 1 in a chain.
         engine_url: without a slash at its end.
-        host, port: to listen on; port 0 takes a free one.
         api_key_file: read anew for each request that needs the key.
         stall_seconds: without any progress, requests in hand, from which on the engine counts as stalled.
         scrape_timeout: seconds for the engine's answer, at most, whatever Prometheus allows.
@@ -41,8 +40,6 @@ class SidecarConfig:
     num_speculative_tokens: int | None
     topk: int
     engine_url: str
-    host: str
-    port: int
     api_key_file: Path | None = None
     stall_seconds: float = 60.0
     scrape_timeout: float = 10.0
@@ -79,8 +76,6 @@ def configure(
     pin: Pin,
     engine_url: str,
     *,
-    host: str | None = None,
-    port: int | None = None,
     stall_seconds: float = SidecarConfig.stall_seconds,
     scrape_timeout: float = SidecarConfig.scrape_timeout,
 ) -> SidecarConfig:
@@ -99,8 +94,6 @@ def configure(
         num_speculative_tokens=speculation.num_speculative_tokens if speculation else None,
         topk=speculation.topk if speculation else 1,
         engine_url=_checked(engine_url),
-        host=host or profile.sidecar.host,
-        port=profile.sidecar.port if port is None else port,
         api_key_file=profile.server.api_key_file,
         stall_seconds=stall_seconds,
         scrape_timeout=scrape_timeout,

@@ -34,6 +34,12 @@ class Scrape:
     fault: Fault | None = None
 
 
+def no_engine() -> str:
+    """The text of ``/metrics`` while nothing runs that could be asked."""
+    states = [({"state": s.value}, float(s is EngineState.UNREACHABLE)) for s in EngineState]
+    return _single(f.UP, 0.0) + _labelled(f.ENGINE_STATE, states)
+
+
 def exposition(config: SidecarConfig, scrape: Scrape) -> str:
     """The text of ``/metrics``: what the engine does not say is left out, never 0."""
     observation, fault = scrape.observation, scrape.fault

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from draftgate.errors import AddressUnusable
 from draftgate.sidecar.config import SidecarConfig
-from draftgate.sidecar.exposition import exposition
+from draftgate.sidecar.exposition import exposition, no_engine
 from draftgate.sidecar.probe import report
 from draftgate.sidecar.readiness import Readiness, Verdict
 from draftgate.sidecar.watch import Watch
@@ -24,6 +24,8 @@ from draftgate.sidecar.watch import Watch
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 _TEXT = "text/plain; charset=utf-8"
 _HTML = "text/html; charset=utf-8"
+
+_PAGES = ("/", "/metrics", "/readyz", "/probe")
 
 # Prometheus takes the time of its whole request, so an answer at the last moment comes too late: the largest
 # and worst answer takes most of this to be looked through.
@@ -45,8 +47,21 @@ def scrape_limit(header: str | None, own: float) -> float:
     return min(own, max(allowed - _OFFSET_SECONDS, allowed / 2))
 
 
+class Subject:
+    """One engine, with all that is remembered of it."""
+
+    def __init__(self, config: SidecarConfig) -> None:
+        self.config = config
+        self.watch = Watch(config)
+        self.readiness = Readiness(self.watch)
+
+
 class SidecarServer(socketserver.ThreadingTCPServer):
     """Listens from the moment it is made; `serve_forever` answers.
+
+    Args:
+        host, port: where to listen; port 0 takes a free one.
+        watched: the engine to ask, looked up for each request; None while none runs.
 
     Raises:
         AddressUnusable: the address cannot be listened on.
@@ -56,24 +71,33 @@ class SidecarServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, config: SidecarConfig) -> None:
-        self.config = config
-        self.watch = Watch(config)
-        self.readiness = Readiness(self.watch)
-        self.address_family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    def __init__(self, host: str, port: int, watched: Callable[[], SidecarConfig | None]) -> None:
+        self._host = host
+        self._watched = watched
+        self._subject: Subject | None = None
+        self._changing = threading.Lock()
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            super().__init__((config.host, config.port), _Handler)
+            super().__init__((host, port), _Handler)
         except OSError as error:
             raise AddressUnusable(
                 "the sidecar cannot listen",
-                where=f"{config.host}:{config.port}",
+                where=f"{host}:{port}",
                 why=error.strerror,
                 next_step="choose another with --host and --port, or sidecar.host and sidecar.port",
             ) from None
 
+    def subject(self) -> Subject | None:
+        """The engine that is watched now; what is remembered of it begins when it is first seen."""
+        config = self._watched()
+        with self._changing:
+            if self._subject is None or self._subject.config != config:
+                self._subject = None if config is None else Subject(config)
+            return self._subject
+
     @property
     def url(self) -> str:
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+        host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.socket.getsockname()[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -99,28 +123,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
+        if parts.path == "/livez":
+            self._answer("alive\n")
+            return
+        if parts.path not in _PAGES:
+            self._answer("no such page\n", HTTPStatus.NOT_FOUND)
+            return
+        subject = self.server.subject()
         match parts.path:
-            case "/metrics":
-                limit = scrape_limit(
-                    self.headers.get("X-Prometheus-Scrape-Timeout-Seconds"), self.server.config.scrape_timeout
-                )
-                self._answer(
-                    exposition(self.server.config, self.server.watch.scrape(limit)), kind=_EXPOSITION
-                )
-            case "/livez":
-                self._answer("alive\n")
-            case "/readyz":
-                self._verdict(self.server.readiness.check())
-            case "/probe":
-                if parse_qs(parts.query).get("debug") == ["true"]:
-                    verdict, text = report(self.server.watch, self.server.readiness)
-                    self._verdict(verdict, text)
-                else:
-                    self._verdict(self.server.readiness.generate())
             case "/":
-                self._answer(_landing_page(self.server.config), kind=_HTML)
+                self._answer(_landing_page(subject.config.profile if subject else None), kind=_HTML)
+            case "/metrics" if subject is None:
+                self._answer(no_engine(), kind=_EXPOSITION)
+            case _ if subject is None:
+                self._verdict(Verdict(False, "no engine runs"))
+            case "/metrics":
+                allowed = self.headers.get("X-Prometheus-Scrape-Timeout-Seconds")
+                scrape = subject.watch.scrape(scrape_limit(allowed, subject.config.scrape_timeout))
+                self._answer(exposition(subject.config, scrape), kind=_EXPOSITION)
+            case "/readyz":
+                self._verdict(subject.readiness.check())
+            case _ if parse_qs(parts.query).get("debug") == ["true"]:
+                self._verdict(*report(subject.watch, subject.readiness))
             case _:
-                self._answer("no such page\n", HTTPStatus.NOT_FOUND)
+                self._verdict(subject.readiness.generate())
 
     do_HEAD = do_GET
 
@@ -143,17 +169,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def serve(config: SidecarConfig, announce: Callable[[str], None]) -> None:
+def serve(
+    host: str, port: int, watched: Callable[[], SidecarConfig | None], announce: Callable[[str], None]
+) -> None:
     """Serve until SIGTERM or SIGINT; to be called in the main thread.
 
     Args:
+        host, port, watched: as of `SidecarServer`.
         announce: given the sidecar's URL once it listens.
 
     Raises:
         AddressUnusable: the address cannot be listened on.
     """
     stop = threading.Event()
-    with SidecarServer(config) as server:
+    with SidecarServer(host, port, watched) as server:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
@@ -162,7 +191,7 @@ def serve(config: SidecarConfig, announce: Callable[[str], None]) -> None:
         server.shutdown()
 
 
-def _landing_page(config: SidecarConfig) -> str:
+def _landing_page(profile: str | None) -> str:
     links = (
         ("/metrics", "the engine's metrics, scraped now"),
         ("/livez", "is this process alive"),
@@ -170,5 +199,5 @@ def _landing_page(config: SidecarConfig) -> str:
         ("/probe?debug=true", "try everything once and show it"),
     )
     items = "".join(f'<li><a href="{path}">{path}</a>: {what}</li>' for path, what in links)
-    title = f"draftgate sidecar of {html.escape(config.profile)}"
+    title = f"draftgate sidecar of {html.escape(profile)}" if profile else "draftgate sidecar: no engine runs"
     return f'<!doctype html><html lang="en"><title>{title}</title><h1>{title}</h1><ul>{items}</ul></html>\n'

@@ -24,8 +24,6 @@ CONFIG = SidecarConfig(
     num_speculative_tokens=3,
     topk=1,
     engine_url="http://127.0.0.1:8000",
-    host="127.0.0.1",
-    port=0,
     # Generous: only what waits for ever is meant to meet them.
     scrape_timeout=30.0,
     probe_timeout=30.0,
@@ -61,7 +59,8 @@ def start_sidecar() -> Iterator[StartSidecar]:
     with ExitStack() as stack:
 
         def start(**changes: object) -> Sidecar:
-            server = stack.enter_context(SidecarServer(replace(CONFIG, **changes)))  # type: ignore[arg-type]
+            config = replace(CONFIG, **changes)  # type: ignore[arg-type]
+            server = stack.enter_context(SidecarServer("127.0.0.1", 0, lambda: config))
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
             stack.callback(server.shutdown)
             return Sidecar(server)

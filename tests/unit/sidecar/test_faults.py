@@ -9,7 +9,7 @@ import pytest
 from draftgate.metrics.faults import Fault
 from tests.standin.endpoint import Failure, StandinEngine
 from tests.standin.expositions import SGLANG_LLAMA, VLLM, edited, exposition, without
-from tests.unit.sidecar.conftest import Sidecar, StartSidecar, reason, state, value
+from tests.unit.sidecar.conftest import CONFIG, Sidecar, StartSidecar, reason, state, value
 
 EVERY_FAILURE = {
     Failure.SHORT: Fault.TRUNCATED,
@@ -54,7 +54,7 @@ def test_the_deadline_of_prometheus_comes_before_the_own(engine: StandinEngine, 
     assert reason(text) == "timeout"
     duration = value(text, "draftgate_scrape_duration_seconds")
     assert duration is not None
-    assert duration < sidecar.server.config.scrape_timeout
+    assert duration < CONFIG.scrape_timeout
 
 
 def test_every_failure_is_tried() -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +17,12 @@ import requests
 
 from draftgate.errors import AddressUnusable, EngineUnreachable
 from draftgate.profile.model import Profile
-from draftgate.sidecar.config import configure
+from draftgate.sidecar.config import SidecarConfig, configure
 from draftgate.sidecar.server import SidecarServer, scrape_limit
 from tests.conftest import REPOSITORY, Golden
 from tests.standin.endpoint import Failure, StandinEngine
 from tests.standin.expositions import VLLM, edited, exposition, without
-from tests.unit.sidecar.conftest import CONFIG, Sidecar, StartSidecar, state
+from tests.unit.sidecar.conftest import CONFIG, Sidecar, StartSidecar, state, value
 
 KEY = "sk-canary-41d8"
 BUSY = edited(exposition(VLLM), {"vllm:num_requests_running": 2})
@@ -217,13 +218,38 @@ def test_a_client_that_hangs_up_leaves_no_trace(
 def test_a_taken_port_is_named(sidecar: Sidecar) -> None:
     port = int(sidecar.url.rpartition(":")[2])
     with pytest.raises(AddressUnusable) as caught:
-        SidecarServer(replace(CONFIG, port=port))
+        SidecarServer("127.0.0.1", port, lambda: CONFIG)
     assert caught.value.lines() == [
         "the sidecar cannot listen",
         f"  where: 127.0.0.1:{port}",
         "  why:   Address already in use",
         "  next:  choose another with --host and --port, or sidecar.host and sidecar.port",
     ]
+
+
+def test_it_follows_from_one_engine_to_the_next_and_forgets_the_first(engine: StandinEngine) -> None:
+    watched: list[SidecarConfig | None] = [None]
+    with SidecarServer("127.0.0.1", 0, lambda: watched[0]) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        sidecar = Sidecar(server)
+        try:
+            idle = sidecar.metrics()
+            assert (value(idle, "draftgate_up"), state(idle)) == (0.0, "unreachable")
+            assert "draftgate_profile_info" not in idle
+            assert (sidecar.get("/readyz").status_code, sidecar.get("/readyz").text) == (
+                503,
+                "no engine runs\n",
+            )
+            assert "no engine runs" in sidecar.get("/").text
+            watched[0] = replace(CONFIG, engine_url=engine.url)
+            assert 'profile="vllm-cpu-eagle"' in sidecar.metrics()
+            first = server.subject()
+            assert server.subject() is first
+            watched[0] = replace(CONFIG, profile="another", engine_url=engine.url)
+            assert 'profile="another"' in sidecar.metrics()
+            assert server.subject() is not first
+        finally:
+            server.shutdown()
 
 
 def test_configuration_from_a_profile() -> None:
@@ -234,7 +260,6 @@ def test_configuration_from_a_profile() -> None:
     assert config == replace(
         CONFIG,
         model=loaded.profile.target.served_name,
-        port=loaded.profile.sidecar.port,
         api_key_file=Path("/keys/engine"),
         scrape_timeout=10.0,
         probe_timeout=5.0,
@@ -257,10 +282,12 @@ def test_an_engine_url_that_is_none(url: str) -> None:
 
 SERVE = """
 import sys
+import threading
 from dataclasses import replace
 from draftgate.sidecar.server import serve
 from tests.unit.sidecar.conftest import CONFIG
-serve(replace(CONFIG, engine_url=sys.argv[1]), lambda url: print(url, flush=True))
+config = replace(CONFIG, engine_url=sys.argv[1])
+serve("127.0.0.1", 0, lambda: config, lambda url: print(url, flush=True))
 """
 
 
