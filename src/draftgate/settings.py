@@ -44,6 +44,10 @@ class Settings(BaseSettings):
         default="",
         description="Folders with own profiles, separated by ':', searched before those that come along.",
     )
+    engine_python: Path | None = Field(
+        default=None,
+        description="Interpreter of the one engine that an image holds, instead of what is installed.",
+    )
     wheelhouse: Path | None = Field(
         default=None,
         description="Folder with wheels that `engine install` takes before it asks an index.",

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from draftgate.cli.load import Loaded, load
+from draftgate.cli.load import Loaded, catalogue, load
 from draftgate.cli.output import print_json, print_table
-from draftgate.cli.profiles import Json, Name, Sets
+from draftgate.cli.profiles import Json, Sets
 from draftgate.render.command import Format, as_argv, as_env, as_json, as_shell, explained
 
 
 def render(
-    name: Name,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROFILE", help="A profile's name, or the path of a .toml file; compose: or none."
+        ),
+    ] = None,
     sets: Sets = None,
     format_: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.SHELL,
     explain: Annotated[
@@ -21,7 +27,15 @@ def render(
     ] = False,
     as_json_: Json = False,
 ) -> None:
-    """Print the engine's command and environment; nothing is started."""
+    """Print the engine's command and environment; nothing is started.
+
+    --format compose prints a compose.yaml, with every profile where none is named.
+    """
+    if format_ is Format.COMPOSE:
+        print(_compose([name] if name else catalogue().names(), sets or []), end="")
+        return
+    if name is None:
+        raise typer.BadParameter("name a profile", param_hint="PROFILE")
     loaded = load(name, sets or [])
     rows = explained(loaded.command, lambda path: _origin(loaded, path)) if explain else []
     if as_json_ or format_ is Format.JSON:
@@ -35,6 +49,20 @@ def render(
         print(as_env(loaded.command))
     else:
         print(as_shell(loaded.command))
+
+
+def _compose(names: Sequence[str], sets: list[str]) -> str:
+    from draftgate.launch.process import stop_limit
+    from draftgate.render.compose import Service, as_compose
+    from draftgate.settings import Settings
+
+    services = []
+    for name in names:
+        loaded = load(name, sets)
+        stop = stop_limit(loaded.profile.launch.drain_seconds)
+        services.append(Service(loaded.profile, loaded.pin, loaded.contract, stop))
+    # Not this user's own index: the file is for everybody.
+    return as_compose(services, Settings.model_fields["torch_index"].default)
 
 
 def _origin(loaded: Loaded, path: str) -> tuple[str, str | None]:

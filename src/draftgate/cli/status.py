@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from draftgate.cli.output import print_json, print_table
 from draftgate.cli.profiles import Json
+from draftgate.errors import ExitCode
 
 if TYPE_CHECKING:
     from draftgate.runtime.state import Status
 
 
-def status(as_json: Json = False) -> None:
+def status(
+    as_json: Json = False,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="End with 12 when what lives is not ready yet.")
+    ] = False,
+) -> None:
     """Show engine and sidecar.
 
     Ends with 0 when all that was started lives, 9 when some of it died, 11 when nothing runs.
     """
     from draftgate.runtime import native
+    from draftgate.runtime.state import State
 
     found = native.status()
     if as_json:
         print_json({**asdict(found), "exit_code": found.exit_code})
     else:
         print_table(("PART", "STATE", "PROFILE", "PID", "URL", "SINCE", "NOTE"), _rows(found))
-    raise typer.Exit(found.exit_code)
+    late = ready and found.exit_code is ExitCode.OK and found.state is not State.READY
+    raise typer.Exit(ExitCode.TIMED_OUT if late else found.exit_code)
 
 
 def _rows(found: Status) -> list[tuple[str, ...]]:

@@ -78,6 +78,11 @@ class Box(_Section):
     compute_capability: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Of its GPUs, such as 12.0 for SM120."
     )
+    gpu_ids: tuple[NonEmpty, ...] | None = Field(
+        None,
+        strict=False,
+        description="GPUs for the container, by index or UUID; unset: as many as there are ranks.",
+    )
 
 
 class Container(_Section):

@@ -15,6 +15,7 @@ class Format(enum.StrEnum):
     ENV = "env"
     SHELL = "shell"
     JSON = "json"
+    COMPOSE = "compose"
 
 
 def as_argv(command: EngineCommand) -> str:

@@ -124,6 +124,9 @@ def engine_python(pin: Pin) -> Path:
                 next_step="install it in an environment of its own, and name its bin/python",
             )
         return pin.python
+    given = settings().engine_python
+    if given is not None:
+        return _holding(pin, given)
     environment = installed(pin)
     if environment is None or not os.access(environment.python, os.X_OK):
         raise EngineMissing(
@@ -133,6 +136,18 @@ def engine_python(pin: Pin) -> Path:
             next_step=f"draftgate engine install {pin.id}",
         )
     return Path(environment.python)
+
+
+def _holding(pin: Pin, python: Path) -> Path:
+    """``python``, if the pinned version is in its environment."""
+    name = pin.distribution.replace("-", "_")
+    if not list(python.parent.parent.glob(f"lib/python3*/site-packages/{name}-{pin.version}.dist-info")):
+        raise EngineMissing(
+            f"{pin.engine} {pin.version} is not what this image holds",
+            where=f"DRAFTGATE_ENGINE_PYTHON={python}",
+            next_step=f"use the image of {pin.id}",
+        )
+    return python
 
 
 def install(pin: Pin, report: Callable[[Progress], None], *, force: bool = False) -> Environment:

@@ -1,0 +1,125 @@
+"""compose.yaml: what is committed is what is rendered, and what the rendering promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftgate.engine.contract import load_contract
+from draftgate.render.yaml import as_yaml
+from tests.conftest import REPOSITORY
+
+ALWAYS_ON = {"box", "sidecar", "prometheus", "grafana"}
+
+
+def rendered(*words: str) -> str:
+    command = [sys.executable, "-m", "draftgate", "render", "--format", "compose", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    document = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())
+    found: dict[str, Any] = document["services"]
+    return found
+
+
+def test_the_committed_file_is_the_rendering() -> None:
+    assert (REPOSITORY / "compose.yaml").read_text() == rendered()
+
+
+def test_one_service_for_each_profile_under_its_own_name(services: dict[str, Any]) -> None:
+    profiles = {path.stem for path in (REPOSITORY / "profiles").glob("*.toml")}
+    assert {name for name, one in services.items() if one.get("profiles") == [name]} == profiles
+    assert set(services) - profiles == ALWAYS_ON
+
+
+def test_every_container_is_locked_down(services: dict[str, Any]) -> None:
+    for name, one in services.items():
+        assert one["read_only"], name
+        assert one["cap_drop"] == ["ALL"], name
+        assert one["security_opt"] == ["no-new-privileges:true"], name
+        assert one["init"], name
+        assert one["logging"]["options"] == {"max-size": "10m", "max-file": "3"}, name
+        assert "privileged" not in one, name
+        assert "cap_add" not in one, name
+        assert not one["user"].startswith(("0", "root")), name
+        for port in one.get("ports", ()):
+            assert port.startswith("${DRAFTGATE_BIND:-127.0.0.1}:"), name
+
+
+def test_engines_share_the_address_and_publish_nothing(services: dict[str, Any]) -> None:
+    for name, one in services.items():
+        if name in ALWAYS_ON:
+            continue
+        assert one["network_mode"] == "service:box", name
+        assert "ports" not in one, name
+        assert one["command"][0] == name
+        assert "${DRAFTGATE_LOCK:-/run/lock}:/run/lock" in one["volumes"], name
+
+
+def test_the_grace_outlasts_the_drain(services: dict[str, Any]) -> None:
+    from draftgate.cli.load import load
+
+    for name, one in services.items():
+        if name not in ALWAYS_ON:
+            drain = load(name).profile.launch.drain_seconds
+            assert int(one["stop_grace_period"].removesuffix("s")) > drain, name
+
+
+def test_gpu_profiles_reserve_gpus_and_raise_limits(services: dict[str, Any]) -> None:
+    (device,) = services["vllm-eagle"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": 8, "capabilities": ["gpu"]}
+    assert services["vllm-eagle"]["ulimits"] == {"memlock": -1, "stack": 67108864}
+    assert services["vllm-eagle"]["shm_size"] == 32 * 2**30
+    assert "deploy" not in services["vllm-cpu"]
+    assert "ulimits" not in services["vllm-cpu"]
+    one = yaml.safe_load(
+        rendered("sglang", "--set", 'box.gpu_ids=["0","GPU-5"]', "--set", "parallelism.tensor=2")
+    )
+    (device,) = one["services"]["sglang"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "device_ids": ["0", "GPU-5"], "capabilities": ["gpu"]}
+
+
+def test_a_key_goes_by_a_secret_file_to_engine_and_sidecar() -> None:
+    document = yaml.safe_load(rendered("sglang-cpu", "--set", "server.api_key_file=/keys/it"))
+    assert document["secrets"]["api_key"] == {"file": "/keys/it"}
+    for name in ("sglang-cpu", "sidecar"):
+        one = document["services"][name]
+        assert one["secrets"] == ["api_key"], name
+        assert one["environment"]["DRAFTGATE_SET__server__api_key_file"] == "/run/secrets/api_key", name
+    assert "api_key" not in yaml.safe_load(rendered())["secrets"]
+
+
+@pytest.mark.parametrize("pin", ["vllm-cpu", "sglang-cpu"])
+def test_every_cache_that_an_engine_can_be_told_to_move_is_on_the_volume(
+    services: dict[str, Any], pin: str
+) -> None:
+    """What is written elsewhere would fail on the read-only root, or be lost."""
+    one = services[pin]
+    known = {name for name in load_contract(pin).variables if "CACHE_DIR" in name or "CACHE_ROOT" in name}
+    assert known - set(one["environment"]) <= {"VLLM_LORA_RESOLVER_CACHE_DIR"}
+    assert {"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "HF_MODULES_CACHE"} <= set(one["environment"])
+    caches = {name: value for name, value in one["environment"].items() if "CACHE" in name}
+    assert all(value.startswith("/cache") for value in caches.values())
+    assert f"cache-{pin}-{load_contract(pin).version}:/cache" in one["volumes"]
+
+
+# Without what PyYAML refuses to read, however it is written.
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029\ufeff"))
+PLAIN = st.recursive(
+    TEXT | st.integers() | st.booleans() | st.none(),
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(TEXT, PLAIN, min_size=1))
+def test_yaml_reads_back_what_was_written(value: dict[str, Any]) -> None:
+    assert yaml.safe_load(as_yaml(value)) == value
