@@ -127,3 +127,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}, (
                 target
             )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    folders = "src|tests|tools|profiles|docker|models"
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", page.read_text(encoding="utf-8"))
+    # A name in capitals stands for one's own.
+    missing = [
+        path for path in named if not re.search(r"\b[A-Z]{3,}\b", path) and not (REPOSITORY / path).exists()
+    ]
+    assert missing == []
