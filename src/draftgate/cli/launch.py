@@ -72,12 +72,15 @@ def _with_drafter(loaded: Loaded, *, write: bool) -> Profile:
         raise ProfileError(profile.name, (loaded.fault("drafter.architecture", what),))
     known = drafter.model_copy(update={"architecture": config.architecture})
     loaded.refuse(profile.model_copy(update={"drafter": known}))
-    if drafter.aux_layers is None:
-        return profile
-    shape = read_target(find_folder(target.model, target.revision))
+    try:
+        shape = read_target(find_folder(target.model, target.revision))
+    except CheckpointUnreadable:
+        if drafter.aux_layers is None:
+            return profile  # the engine fetches it, and takes what the drafter's config.json gives
+        raise
     graphs = not profile.execution.eager
     plan(config, loaded.pin, shape, drafter.aux_layers, graphs=graphs)
-    if not write:
+    if drafter.aux_layers is None or not write:
         return profile
     path = overlay(folder, loaded.pin, shape, drafter.aux_layers, name=drafter.model, graphs=graphs)
     # A folder has no revision.

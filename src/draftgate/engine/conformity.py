@@ -92,6 +92,9 @@ def check_arguments(contract: Contract, arguments: Sequence[Argument]) -> tuple[
 
 def _reads(contract: Contract, name: str) -> bool:
     # SGLang renames every SGL_X to SGLANG_X when it starts (sglang/srt/environ.py).
+    # FlashInfer's own variables are known only where its package was looked into too.
+    if name.startswith("FLASHINFER_") and None in contract.companions.values():
+        return True
     renamed = name.replace("SGL_", "SGLANG_", 1) if contract.engine == "sglang" else name
     return name in contract.variables or renamed in contract.variables
 

@@ -88,7 +88,7 @@ class Contract:
 
     Attributes:
         version: None of an installed package without metadata.
-        companions: other packages whose variables count, with their versions.
+        companions: other packages whose variables count, with their versions; None for one not looked into.
         positionals: how many words may stand before the first flag.
         flags: by every spelling, negations included.
         speculative_keys: None where the engine has no such flag.
@@ -100,7 +100,7 @@ class Contract:
     engine: str
     distribution: str
     version: str | None
-    companions: Mapping[str, str]
+    companions: Mapping[str, str | None]
     positionals: int
     flags: Mapping[str, Flag]
     speculative_keys: Mapping[str, Key] | None

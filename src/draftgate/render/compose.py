@@ -28,7 +28,7 @@ _STATE = "/state:uid=10001,gid=10001,mode=0700"
 _CACHE = "/cache"
 _MODELS = "/models"
 _KEY = "/run/secrets/api_key"
-# What the compilers that engines use would write; XDG_CACHE_HOME, and HOME in the image, catch the rest. It all
+# What compilers that engines use would write; XDG_CACHE_HOME, and HOME in the image, catch the rest. It all
 # lies on one volume for each image and profile: what another version compiled would be taken for its own.
 _COMPILERS = ("CUDA_CACHE_PATH", "HF_MODULES_CACHE", "TORCH_EXTENSIONS_DIR", "TVM_FFI_CACHE_DIR")
 _CACHE_NAME = re.compile(r"(CACHE_(DIR|ROOT|PATH)|WORKSPACE_BASE)$")

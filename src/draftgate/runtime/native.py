@@ -194,7 +194,7 @@ def _detach(argv: tuple[str, ...], log: Path) -> ProcessIdentity:
         os.close(descriptor)
     identity = identify(child.pid)
     if identity is None:
-        raise EngineFailed(f"{' '.join(argv[4:])} ended at once", where=str(log))
+        raise EngineFailed("the launcher ended at once", where=str(log), why=_last_words(log))
     return identity
 
 
@@ -203,11 +203,14 @@ def _death(folder: StateFolder, status: Status) -> DraftgateError:
     launch = folder.launch()
     end = launch.end if launch else None
     if end is None:
-        why = last_lines(log, 5).decode(errors="replace").strip() or None
-        return EngineFailed(status.reason or "it was stopped", where=str(log), why=why)
+        return EngineFailed(status.reason or "it was stopped", where=str(log), why=_last_words(log))
     error = EngineFailed(end.what, where=end.where, why=end.why, next_step=end.next_step or "draftgate logs")
     error.exit_code = ExitCode(end.exit_code)
     return error
+
+
+def _last_words(log: Path) -> str | None:
+    return last_lines(log, 5).decode(errors="replace").strip() or None
 
 
 def log_path(*, sidecar: bool) -> Path:

@@ -65,7 +65,9 @@ def extract(source: Path, pin: str = "custom", companion: Path | None = None) ->
         found = _parser(package, platform, Path(scratch))
         read = variables(package.root, package.name)
         beside = package.root / _COMPANION if source.is_dir() and platform == "cuda" else companion
-        companions = {}
+        companions: dict[str, str | None] = {}
+        if companion is None and source.is_file() and companion_of(source):
+            companions["flashinfer-python"] = None
         if beside is not None and beside.exists():
             with _opened(beside) as library:
                 companions[library.distribution] = library.version
