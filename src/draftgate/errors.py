@@ -15,7 +15,8 @@ DraftgateError
 ├── FolderUnusable       14   a folder that draftgate needs cannot be made or written
 ├── AddressUnusable      15   an address cannot be listened on (taken, or not this machine's)
 ├── CheckpointUnreadable 16   a model's folder is not there, or a file in it is missing or broken
-└── AuxLayersRefused     17   an engine cannot feed the drafter the layers that it needs, or not load it
+├── AuxLayersRefused     17   an engine cannot feed the drafter the layers that it needs, or not load it
+└── DockerUnusable       18   Docker or Compose is not here, does not run, is too old, or is not for this user
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class ExitCode(enum.IntEnum):
     ADDRESS_UNUSABLE = 15
     CHECKPOINT_UNREADABLE = 16
     AUX_LAYERS_REFUSED = 17
+    DOCKER_UNUSABLE = 18
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
@@ -193,6 +195,10 @@ class CheckpointUnreadable(DraftgateError):
 
 class AuxLayersRefused(DraftgateError):
     exit_code = ExitCode.AUX_LAYERS_REFUSED
+
+
+class DockerUnusable(DraftgateError):
+    exit_code = ExitCode.DOCKER_UNUSABLE
 
 
 class AuxLayersUnknown(AuxLayersRefused):

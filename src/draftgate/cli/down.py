@@ -8,13 +8,23 @@ from typing import Annotated
 import typer
 
 from draftgate.cli.launch import DryRun
+from draftgate.cli.runtime import Choice, Runtime, of_what_runs
 
 
 def down(
     now: Annotated[bool, typer.Option("--now", help="Do not wait for running requests.")] = False,
+    runtime: Choice = None,
     dry_run: DryRun = False,
 ) -> None:
     """Stop the engine, running requests finished first, then the sidecar. Ends with 0 when nothing runs."""
+    if of_what_runs(runtime) is Runtime.DOCKER:
+        from draftgate.runtime import containers
+
+        if dry_run:
+            for one in containers.containers():
+                print(f"would stop: {one.name}")
+            return
+        raise typer.Exit(containers.down(containers.compose_file(), now=now))
     from draftgate.runtime import native
 
     ended = native.down(lambda text: print(text, file=sys.stderr), now=now, dry_run=dry_run)

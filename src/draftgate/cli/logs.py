@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from draftgate.cli.runtime import Choice, Runtime, of_what_runs
 from draftgate.errors import NotRunning
 
 
@@ -18,8 +19,16 @@ def logs(
     lines: Annotated[
         int | None, typer.Option("--lines", "-n", min=0, help="Only so many of the last lines.")
     ] = None,
+    runtime: Choice = None,
 ) -> None:
     """Print the log of the engine that `draftgate up` started last, phases included."""
+    if of_what_runs(runtime) is Runtime.DOCKER:
+        from draftgate.runtime import containers
+
+        for data in containers.logs("sidecar" if sidecar else None, follow=follow, lines=lines):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        return
     from draftgate.runtime import logfile, native
 
     path = native.log_path(sidecar=sidecar)

@@ -32,7 +32,7 @@ def render(
     --format compose prints a compose.yaml, with every profile where none is named.
     """
     if format_ is Format.COMPOSE:
-        print(_compose([name] if name else catalogue().names(), sets or []), end="")
+        print(compose_text([name] if name else catalogue().names(), sets or []), end="")
         return
     if name is None:
         raise typer.BadParameter("name a profile", param_hint="PROFILE")
@@ -51,7 +51,8 @@ def render(
         print(as_shell(loaded.command))
 
 
-def _compose(names: Sequence[str], sets: list[str]) -> str:
+def compose_text(names: Sequence[str], sets: Sequence[str]) -> str:
+    """compose.yaml for these profiles, with ``sets`` on top of each."""
     from draftgate.launch.process import stop_limit
     from draftgate.render.compose import Service, as_compose
     from draftgate.settings import Settings
@@ -60,7 +61,7 @@ def _compose(names: Sequence[str], sets: list[str]) -> str:
     for name in names:
         loaded = load(name, sets)
         stop = stop_limit(loaded.profile.launch.drain_seconds)
-        services.append(Service(loaded.profile, loaded.pin, loaded.contract, stop))
+        services.append(Service(loaded.profile, loaded.pin, loaded.contract, stop, tuple(sets)))
     # Not this user's own index: the file is for everybody.
     return as_compose(services, Settings.model_fields["torch_index"].default)
 

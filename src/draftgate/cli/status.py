@@ -10,6 +10,7 @@ import typer
 
 from draftgate.cli.output import print_json, print_table
 from draftgate.cli.profiles import Json
+from draftgate.cli.runtime import Choice, Runtime, of_what_runs
 from draftgate.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def status(
     ready: Annotated[
         bool, typer.Option("--ready", help="End with 12 when what lives is not ready yet.")
     ] = False,
+    runtime: Choice = None,
 ) -> None:
     """Show engine and sidecar.
 
@@ -29,6 +31,10 @@ def status(
     from draftgate.runtime import native
     from draftgate.runtime.state import State
 
+    if of_what_runs(runtime) is Runtime.DOCKER:
+        _containers(as_json=as_json, ready=ready)
+        return
+
     found = native.status()
     if as_json:
         print_json({**asdict(found), "exit_code": found.exit_code})
@@ -36,6 +42,21 @@ def status(
         print_table(("PART", "STATE", "PROFILE", "PID", "URL", "SINCE", "NOTE"), _rows(found))
     late = ready and found.exit_code is ExitCode.OK and found.state is not State.READY
     raise typer.Exit(ExitCode.TIMED_OUT if late else found.exit_code)
+
+
+def _containers(*, as_json: bool, ready: bool) -> None:
+    from draftgate.runtime import containers
+
+    found = containers.containers()
+    code = containers.exit_code(found, ready=ready)
+    if as_json:
+        print_json({"containers": [asdict(one) for one in found], "exit_code": code})
+    else:
+        rows = [
+            (o.service, o.state, "" if o.code is None else str(o.code), o.image, o.started_at) for o in found
+        ]
+        print_table(("SERVICE", "STATE", "CODE", "IMAGE", "STARTED"), rows)
+    raise typer.Exit(code)
 
 
 def _rows(found: Status) -> list[tuple[str, ...]]:

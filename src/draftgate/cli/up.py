@@ -11,6 +11,8 @@ import typer
 from draftgate.cli.launch import DryRun, WaitLock
 from draftgate.cli.load import load
 from draftgate.cli.profiles import Name, Sets
+from draftgate.cli.render import compose_text
+from draftgate.cli.runtime import Choice, Runtime, for_start
 from draftgate.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -23,19 +25,21 @@ def up(
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the engine is ready.")] = False,
     sidecar: Annotated[bool, typer.Option(help="Start the sidecar too.")] = True,
     wait_lock: WaitLock = 0.0,
+    runtime: Choice = None,
     dry_run: DryRun = False,
 ) -> None:
     """Serve a profile in the background, with its sidecar.
 
-    Ends with 7 when something runs already, 8 when another engine holds the GPU lock. With --wait it ends as
-    the launch does when that fails; Ctrl-C ends the waiting alone.
+    Ends with 7 when something runs already, 8 when another engine holds the GPU lock, 18 when Docker cannot
+    be used. With --wait it ends as the launch does when that fails; Ctrl-C ends the waiting alone.
     """
     from draftgate.runtime import native
-    from draftgate.runtime.environment import engine_python
     from draftgate.runtime.plan import plan
 
     loaded = load(name, sets or [])
-    engine_python(loaded.pin)
+    if for_start(runtime, loaded.pin) is Runtime.DOCKER:
+        _in_containers(name, sets or [], wait=wait, wait_lock_seconds=wait_lock, dry_run=dry_run)
+        return
     planned = plan(
         name,
         sets or [],
@@ -63,6 +67,26 @@ def up(
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     print(f"{run.profile}: ready at {run.base_url}")
     raise typer.Exit(status.exit_code)
+
+
+def _in_containers(
+    name: str, sets: list[str], *, wait: bool, wait_lock_seconds: float, dry_run: bool
+) -> None:
+    from draftgate.host.lock import refuse_if_held
+    from draftgate.runtime import containers
+    from draftgate.settings import settings
+
+    if not wait_lock_seconds:
+        refuse_if_held(settings().lock_dir)
+    text = compose_text([name], sets)
+    if dry_run:
+        print(f"would be started with {shlex.join(containers.compose(containers.compose_file(), 'up'))}:")
+        print(text, end="")
+        return
+    code = containers.up(containers.write_compose(text), name, wait=wait)
+    if code:
+        raise typer.Exit(code)
+    print("draftgate status tells when it is ready" if not wait else f"{name}: ready")
 
 
 def _show(status: Status) -> None:

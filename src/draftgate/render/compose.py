@@ -42,12 +42,19 @@ class Service:
 
     Attributes:
         stop_seconds: from SIGTERM until nothing of the engine can be left.
+        sets: options on top of the profile; paths in them are the container's.
     """
 
     profile: Profile
     pin: Pin
     contract: Contract
     stop_seconds: float
+    sets: tuple[str, ...] = ()
+
+    def options(self) -> list[str]:
+        """The sets again, for what reads the profile anew; the key's file has another path there."""
+        kept = [text for text in self.sets if not text.startswith("server.api_key_file=")]
+        return [word for text in kept for word in ("--set", text)]
 
 
 def as_compose(services: Sequence[Service], torch_index: str) -> str:
@@ -63,7 +70,7 @@ def as_compose(services: Sequence[Service], torch_index: str) -> str:
         "name": "draftgate",
         "services": {
             "box": _box(port, sidecar_port),
-            "sidecar": _sidecar(sidecar_port, with_key=bool(keys)),
+            "sidecar": _sidecar(sidecar_port, services[0].options(), with_key=bool(keys)),
             "prometheus": _prometheus(),
             "grafana": _grafana(),
             **{one.profile.name: _engine(one, torch_index) for one in services},
@@ -115,13 +122,13 @@ def _box(engine: int, sidecar: int) -> dict[str, Value]:
     }
 
 
-def _sidecar(port: int, *, with_key: bool) -> dict[str, Value]:
+def _sidecar(port: int, options: Sequence[str], *, with_key: bool) -> dict[str, Value]:
     service = {
         **_draftgate(),
         "network_mode": "service:box",
         "depends_on": ["box"],
         "restart": "unless-stopped",
-        "command": ["sidecar", "--host", _ALL, "--port", str(port)],
+        "command": ["sidecar", "--host", _ALL, "--port", str(port), *options],
         "volumes": [_lock()],
         "tmpfs": [_STATE],
     }
@@ -200,7 +207,7 @@ def _engine(one: Service, torch_index: str) -> dict[str, Value]:
         **_hardened(),
         "network_mode": "service:box",
         "depends_on": ["box"],
-        "command": [profile.name, "--wait-lock", str(WAIT_SECONDS)],
+        "command": [profile.name, "--wait-lock", str(WAIT_SECONDS), *one.options()],
         "environment": environment,
         "volumes": volumes,
         "tmpfs": [_STATE, f"{_TMP}:exec"],

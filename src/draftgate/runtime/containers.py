@@ -1,0 +1,237 @@
+"""Docker and Compose: the one module that talks to them.
+
+Compose is a program without a library, so it is run; what runs is asked of the daemon by its own library.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draftgate.data import data_root
+from draftgate.errors import DockerUnusable, ExitCode, NotRunning
+from draftgate.host.files import private_folder, replace_file
+from draftgate.settings import settings
+
+PROJECT = "draftgate"
+# What stands around engines.
+AROUND = frozenset({"box", "sidecar", "prometheus", "grafana"})
+# By nothing, Ctrl-C or SIGTERM.
+_STOPPED = frozenset({0, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
+_SETTING = "DRAFTGATE_STATE_DIR"
+_OLDEST_ENGINE = (20, 10)
+_OLDEST_COMPOSE = (2, 20)
+_ASK_SECONDS = 15
+# Written by docker/offline: images that stand in for those of a registry.
+_OFFLINE = "docker/offline.env"
+
+
+@dataclass(frozen=True)
+class Container:
+    """One container of the project.
+
+    Attributes:
+        state: as Docker says it (running, exited …), with its health where it has one.
+        code: how it ended, None while it runs.
+    """
+
+    service: str
+    name: str
+    state: str
+    code: int | None
+    image: str
+    started_at: str
+
+
+def check() -> None:
+    """Nothing, where Docker and Compose can be used.
+
+    Raises:
+        DockerUnusable: they are not here, do not run, are too old, or are not for this user.
+    """
+    if shutil.which("docker") is None:
+        raise DockerUnusable(
+            "Docker is not here",
+            why="there is no program named docker on the path",
+            next_step="install Docker Engine 20.10 or newer with the Compose plugin, or use --runtime native",
+        )
+    _check_engine()
+    done = subprocess.run(
+        ["docker", "compose", "version", "--short"], capture_output=True, text=True, check=False
+    )
+    found = _version(done.stdout)
+    if done.returncode != 0 or found is None or found < _OLDEST_COMPOSE:
+        oldest = ".".join(map(str, _OLDEST_COMPOSE))
+        raise DockerUnusable(
+            f"Docker Compose {oldest} or newer is needed",
+            why=f"there is {done.stdout.strip()}" if found else "`docker compose` is not a command here",
+            next_step="install the package docker-compose-plugin (or docker-compose-v2)",
+        )
+
+
+def usable() -> bool:
+    """Whether `check` finds nothing."""
+    try:
+        check()
+    except DockerUnusable:
+        return False
+    return True
+
+
+def compose_file() -> Path:
+    """What `up` wrote, where `down` and `logs` find it again."""
+    return private_folder(settings().state_dir, _SETTING) / "compose.yaml"
+
+
+def written() -> bool:
+    return compose_file().is_file()
+
+
+def write_compose(text: str) -> Path:
+    path = compose_file()
+    replace_file(path, text)
+    return path
+
+
+def up(file: Path, profile: str, *, wait: bool) -> int:
+    """Start a profile and what stands around it; images are built where their sources are."""
+    options = ["--detach", *(["--wait"] if wait else [])]
+    if (data_root() / "docker" / "Dockerfile").is_file():
+        options.append("--build")
+    return _run(compose(file, "--profile", profile, "up", *options))
+
+
+def down(file: Path, *, now: bool) -> int:
+    """Stop everything of the project, running requests first; volumes stay."""
+    return _run(compose(file, "--profile", "*", "down", *(["--timeout", "0"] if now else [])))
+
+
+def logs(service: str | None, *, follow: bool, lines: int | None) -> Iterator[bytes]:
+    """What a service wrote; of the engine that was started last where none is named.
+
+    Raises:
+        NotRunning: there is no such container.
+    """
+    found = [
+        one
+        for one in containers()
+        if (one.service not in AROUND if service is None else one.service == service)
+    ]
+    if not found:
+        what = f"there is no container of {service or 'an engine'}"
+        raise NotRunning(what, next_step="draftgate up PROFILE --runtime docker")
+    newest = max(found, key=lambda one: one.started_at)
+    with _client() as client:
+        tail = "all" if lines is None else lines
+        yield from client.containers.get(newest.name).logs(stream=True, follow=follow, tail=tail)
+
+
+def compose(file: Path, *words: str) -> tuple[str, ...]:
+    """A command of Compose on this file; paths in it are relative to where the data lies."""
+    root = data_root()
+    offline = root / _OFFLINE
+    environment = ("--env-file", str(offline)) if offline.is_file() else ()
+    return ("docker", "compose", "--project-directory", str(root), *environment, "--file", str(file), *words)
+
+
+def containers() -> tuple[Container, ...]:
+    """What there is of the project, running or not, by service."""
+    return tuple(sorted(_containers(), key=lambda one: one.service))
+
+
+def exit_code(found: Sequence[Container], *, ready: bool) -> ExitCode:
+    """OK where an engine runs, TIMED_OUT where it is to be ready and is not, ENGINE_FAILED, NOT_RUNNING."""
+    engines = [one for one in found if one.service not in AROUND]
+    running = [one for one in engines if one.code is None]
+    if not running:
+        failed = any(one.code not in _STOPPED for one in engines)
+        return ExitCode.ENGINE_FAILED if failed else ExitCode.NOT_RUNNING
+    healthy = any(one.state.endswith(", healthy") for one in running)
+    return ExitCode.TIMED_OUT if ready and not healthy else ExitCode.OK
+
+
+def _containers() -> Iterator[Container]:
+    with _client() as client:
+        label = f"com.docker.compose.project={PROJECT}"
+        for one in client.containers.list(all=True, filters={"label": label}):
+            state = one.attrs["State"]
+            health = state.get("Health", {}).get("Status")
+            running = state["Status"] == "running"
+            yield Container(
+                service=one.labels.get("com.docker.compose.service", ""),
+                name=one.name,
+                state=f"{state['Status']}, {health}" if health and running else state["Status"],
+                code=None if running else state["ExitCode"],
+                image=one.attrs["Config"]["Image"],
+                started_at=state["StartedAt"],
+            )
+
+
+def _check_engine() -> None:
+    with _client() as client:
+        found = _version(client.version()["Version"])
+    if found is not None and found < _OLDEST_ENGINE:
+        oldest = ".".join(map(str, _OLDEST_ENGINE))
+        raise DockerUnusable(
+            f"Docker Engine {oldest} or newer is needed",
+            why=f"there is {'.'.join(map(str, found))}",
+            next_step="install a newer one, or use --runtime native",
+        )
+
+
+class _client:
+    """The daemon, with what it may answer instead turned into errors that say what to do."""
+
+    def __enter__(self) -> Any:
+        from docker.errors import DockerException
+
+        import docker
+
+        try:
+            self._docker = docker.from_env(timeout=_ASK_SECONDS)
+            self._docker.ping()
+        except DockerException as error:
+            raise _unreachable(error) from None
+        return self._docker
+
+    def __exit__(self, *_: object) -> None:
+        self._docker.close()
+
+
+def _unreachable(error: Exception) -> DockerUnusable:
+    text = str(error)
+    where = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if "PermissionError" in text or "Permission denied" in text:
+        return DockerUnusable(
+            "Docker is not for this user",
+            where=where,
+            why="the daemon's socket may not be written",
+            next_step="sudo usermod -aG docker $USER, then log in again",
+        )
+    if "is too old" in text or "too new" in text:
+        return DockerUnusable("Docker's versions do not fit each other", where=where, why=text)
+    return DockerUnusable(
+        "Docker does not run",
+        where=where,
+        why=text.splitlines()[0] if text else type(error).__name__,
+        next_step="start it: sudo systemctl start docker",
+    )
+
+
+def _version(text: str) -> tuple[int, ...] | None:
+    match = re.match(r"v?(\d+)\.(\d+)", text.strip())
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _run(argv: Sequence[str]) -> int:
+    """Run it on this terminal; Ctrl-C reaches it too, and it ends itself."""
+    try:
+        return subprocess.run(argv, check=False).returncode
+    except KeyboardInterrupt:
+        return 130
