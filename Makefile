@@ -2,14 +2,15 @@
 DRAFTGATE = .venv/bin/draftgate
 PROFILE_ENGINE = vllm-cpu
 
-.PHONY: demo test check unit contract kernels engine docs lock bench clean venv
+.PHONY: demo test check unit contract kernels engine container docs lock bench clean venv
 
-## demo: a real engine with a real EAGLE-3 drafter on this machine; ONCE=1 ends after the demo traffic
+## demo: a real engine with a real EAGLE-3 drafter on this machine; ONCE=1 ends after the demo
+## traffic, ENGINE=sglang takes SGLang instead of vLLM
 demo: venv
-	$(DRAFTGATE) demo $(if $(ONCE),--once)
+	$(DRAFTGATE) demo $(if $(ENGINE),--engine $(ENGINE)) $(if $(ONCE),--once)
 
 ## test: everything that can run here; what cannot says why
-test: check unit contract kernels engine
+test: check unit contract kernels engine container
 
 check: venv
 	.venv/bin/ruff check
@@ -35,6 +36,10 @@ engine: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
 	$(DRAFTGATE) engine install sglang-cpu
 	.venv/bin/pytest tests/engine
+
+## container: the composition in Docker, which it needs running
+container: venv
+	.venv/bin/pytest tests/container
 
 ## docs: write the generated references anew
 docs: venv

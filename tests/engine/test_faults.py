@@ -1,4 +1,4 @@
-"""Whatever of a real vLLM's launch is killed: no orphan, the lock free, status and exit code right."""
+"""Whatever of a real engine's launch is killed: no orphan, the lock free, status and exit code right."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ from tests.standin.launched import LIMIT, Launched, assert_gone, assert_lock_fre
 pytestmark = pytest.mark.engine
 
 CANARY = "canary-7d41b0"
+# How processes call themselves, and their part in it.
+ROLES = {
+    "VLLM::EngineCore": "core",
+    "VLLM::Worker": "worker",
+    "sglang::scheduler": "core",
+    "sglang::detokenizer": "worker",
+}
+# What each engine says when its own processes are being made, the worst moment to stop.
+MAKING = {"vllm": "Initializing a V1 LLM engine", "sglang": "Init torch distributed begin"}
 DRAFTGATE = (sys.executable, "-m", "draftgate")
 
 
@@ -74,6 +83,15 @@ class Box:
         return [path for path in self.folder.rglob("*") if path.is_file()]
 
 
+@pytest.fixture(params=["vllm", "sglang"])
+def engine(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if name == "sglang" and "DRAFTGATE_TEST_ENGINE_PYTHON" in os.environ:
+        pytest.skip("the interpreter that is given for tests is vLLM's")
+    python_of(load(f"{name}-cpu").pin)
+    return name
+
+
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
     with ExitStack() as stack:
@@ -102,14 +120,13 @@ def _session(record: LaunchRecord) -> Session:
 
 def _roles(session: Session) -> dict[str, int]:
     """Pids by role: ``guard``, ``api``, ``core``, ``worker``."""
-    names = {"VLLM::EngineCore": "core", "VLLM::Worker": "worker"}
     found = {"guard": session.leader.pid}
     for process in session.members():
-        words = command_line(process.pid) or ""
+        title = (command_line(process.pid) or "").split(" ")[0]
         if process.parent == session.leader.pid:
             found["api"] = process.pid
-        elif words.split(" ")[0] in names:
-            found[names[words.split(" ")[0]]] = process.pid
+        else:
+            found |= {role: process.pid for name, role in ROLES.items() if title.startswith(name)}
     assert set(found) == {"guard", "api", "core", "worker"}
     return found
 
@@ -131,8 +148,8 @@ def _session_of(pid: int) -> int | None:
 
 
 @pytest.mark.parametrize("victim", ["api", "core"])
-def test_a_killed_engine_process(box: Box, victim: str) -> None:
-    launched = box.launch("vllm-cpu-eagle")
+def test_a_killed_engine_process(box: Box, engine: str, victim: str) -> None:
+    launched = box.launch(f"{engine}-cpu-eagle")
     record = launched.until_ready()
     pids = _roles(_session(record))
     launched.kill(pids[victim])
@@ -146,8 +163,8 @@ def test_a_killed_engine_process(box: Box, victim: str) -> None:
     assert status.reason.startswith("the engine ended with")
 
 
-def test_a_killed_launcher(box: Box) -> None:
-    launched = box.launch("vllm-cpu-eagle")
+def test_a_killed_launcher(box: Box, engine: str) -> None:
+    launched = box.launch(f"{engine}-cpu-eagle")
     record = launched.until_ready()
     pids = _roles(_session(record))
     launched.kill(launched.process.pid)
@@ -157,9 +174,9 @@ def test_a_killed_launcher(box: Box) -> None:
     assert (code, status.state, status.reason) == (9, State.DEAD, "the launcher was killed")
 
 
-def test_launcher_guard_and_api_killed_at_once(box: Box) -> None:
+def test_launcher_guard_and_api_killed_at_once(box: Box, engine: str) -> None:
     """What is left wrote its title over its environment; `down` finds it all the same."""
-    launched = box.launch("vllm-cpu-eagle")
+    launched = box.launch(f"{engine}-cpu-eagle")
     record = launched.until_ready()
     session = _session(record)
     pids = _roles(session)
@@ -176,30 +193,33 @@ def test_launcher_guard_and_api_killed_at_once(box: Box) -> None:
     assert (code, status.state, status.left) == (9, State.DEAD, len(left))
     down = box.run("down")
     assert down.returncode == 0
-    assert down.stdout == f"stopped: {len(left)} processes that a dead launch of vllm-cpu-eagle left\n"
+    assert down.stdout == f"stopped: {len(left)} processes that a dead launch of {engine}-cpu-eagle left\n"
     _nothing_left(box, session, pids)
     assert_gone(*left)
     assert box.status()[0] == 11
 
 
-def test_ctrl_c_during_start_up(box: Box) -> None:
-    launched = box.launch("vllm-cpu-eagle")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_a_signal_during_start_up(box: Box, engine: str, number: signal.Signals, code: int) -> None:
+    launched = box.launch(f"{engine}-cpu-eagle")
     session = _session(launched.until_session())
-    # vLLM's own processes are being made; the worst moment.
-    until(lambda: "Initializing a V1 LLM engine" in launched.out, launched)
+    until(lambda: MAKING[engine] in launched.out, launched)
     members = {str(process.pid): process.pid for process in session.members()}
-    launched.process.send_signal(signal.SIGINT)
-    assert launched.code() == 130
+    launched.process.send_signal(number)
+    assert launched.code() == code
     _nothing_left(box, session, members)
-    assert "stopped by SIGINT" in launched.err
+    assert f"stopped by {number.name}" in launched.err
     assert box.status()[0] == 11
 
 
-def test_up_with_a_key_a_killed_sidecar_and_a_drain(box: Box) -> None:
+def test_up_with_a_key_a_killed_sidecar_and_a_drain(box: Box, engine: str) -> None:
+    name = f"{engine}-cpu-eagle"
     key_file = box.folder / "key"
     key_file.write_text(CANARY)
     box.sets += ("--set", f"server.api_key_file={key_file}")
-    up = box.run("up", "vllm-cpu-eagle", *box.sets, "--wait")
+    up = box.run("up", name, *box.sets, "--wait")
     assert up.returncode == 0, up.stderr
     code, status = box.status()
     assert (code, status.state, status.sidecar) == (0, State.READY, True)
@@ -207,16 +227,20 @@ def test_up_with_a_key_a_killed_sidecar_and_a_drain(box: Box) -> None:
     assert launch is not None
     session, pids = _session(launch), _roles(_session(launch))
 
-    second = box.run("up", "vllm-cpu", *box.sets)
+    second = box.run("up", f"{engine}-cpu", *box.sets)
     assert second.returncode == 7
-    assert "profile 'vllm-cpu-eagle' already runs here: ready" in second.stderr
-    foreground = box.run("launch", "vllm-cpu", *box.sets)
+    assert f"profile '{name}' already runs here: ready" in second.stderr
+    foreground = box.run("launch", f"{engine}-cpu", *box.sets)
     assert foreground.returncode == 8
-    assert "the GPU lock is held by profile 'vllm-cpu-eagle'" in foreground.stderr
+    assert f"the GPU lock is held by profile '{name}'" in foreground.stderr
 
     assert requests.get(f"{status.base_url}/v1/models", timeout=10).status_code == 401
     everybody = [*pids.values(), status.launcher_pid, status.sidecar_pid]
     assert [pid for pid in everybody if CANARY in (command_line(pid or 0, limit=10**6) or "")] == []
+    # SGLang takes its key from a file alone, which nobody else may read.
+    files = [path for path in box.files() if path != key_file and CANARY.encode() in path.read_bytes()]
+    assert [path.name for path in files] == (["key.yaml"] if engine == "sglang" else [])
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o600] * len(files)
 
     assert status.sidecar_pid is not None
     os.kill(status.sidecar_pid, signal.SIGKILL)
@@ -227,7 +251,7 @@ def test_up_with_a_key_a_killed_sidecar_and_a_drain(box: Box) -> None:
     tokens, down = _tokens_of_a_request_during_down(box, status)
     assert down.returncode == 0, down.stderr
     assert tokens == 900
-    assert f"stopped: engine of vllm-cpu-eagle (pid {status.launcher_pid})" in down.stdout
+    assert f"stopped: engine of {name} (pid {status.launcher_pid})" in down.stdout
     _nothing_left(box, session, pids)
     assert box.status()[0] == 11
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftgate.cli.output import print_table
+from draftgate.profile.model import EngineName
 
 if TYPE_CHECKING:
     from draftgate.bench.demo import Answered
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from draftgate.bench.stage import Arm
     from draftgate.bench.summary import Summary
 
-SPECULATIVE, PLAIN = "vllm-cpu-eagle", "vllm-cpu"
 _NEW_TOKENS = 128
 _LINES_EVERY = 10
 
@@ -28,7 +29,13 @@ def demo(
     once: Annotated[
         bool, typer.Option("--once", help="End after the summary, with nothing running.")
     ] = False,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="The engine to serve with.")
+    ] = EngineName.VLLM,
     out: Annotated[Path, typer.Option(help="Where to write the summary.")] = Path("demo-summary.json"),
+    answers: Annotated[
+        Path | None, typer.Option(help="Where to write every answer, a line of JSON each.")
+    ] = None,
 ) -> None:
     """Serve the bundled model with and without its drafter, and compare speed and text.
 
@@ -44,7 +51,7 @@ def demo(
     from draftgate.errors import BenchRefused
 
     with Interrupts() as interrupts, Stage(interrupts, _tell) as stage:
-        speculative, plain = _arm(SPECULATIVE), _arm(PLAIN)
+        speculative, plain = _arm(f"{engine}-cpu-eagle"), _arm(f"{engine}-cpu")
         _install(speculative)
         workload = Workload(
             load_prompts(data_root() / "models" / "eval-prompts.jsonl"), Sampling(max_tokens=_NEW_TOKENS)
@@ -74,6 +81,9 @@ def demo(
             fast.result, fast.counters, slow, losslessness, f"{pin.distribution} {pin.version}"
         )
         receipt.write_json(out, summary.as_json())
+        if answers is not None:
+            lines = [json.dumps(line) for line in bench.answers(fast.result, slow)]
+            answers.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         _show(summary, losslessness, {finding.text for finding in (*fast.result.findings, *slow.findings)})
         _tell(f"\nwritten to {out}")
         if not summary.lossless:

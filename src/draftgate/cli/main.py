@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -24,7 +25,7 @@ from draftgate.cli import (
     up,
 )
 from draftgate.cli.output import print_error
-from draftgate.errors import DraftgateError, ExitCode
+from draftgate.errors import DraftgateError, ExitCode, FolderUnusable
 
 app = typer.Typer(
     name="draftgate",
@@ -74,18 +75,39 @@ def main() -> None:
     debug = "--debug" in sys.argv
     try:
         app()
-    except DraftgateError as error:
-        if debug:
-            raise
-        print_error(error, as_json="--json" in sys.argv)
-        sys.exit(error.exit_code)
+    except (DraftgateError, OSError) as error:
+        known = error if isinstance(error, DraftgateError) else _of_the_system(error)
+        if debug or known is None:
+            _unknown(error, debug=debug)
+        print_error(known, as_json="--json" in sys.argv)
+        sys.exit(known.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except Exception as error:
-        if debug:
-            raise
-        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
-        print(
-            "  This is a fault of draftgate's. Run it again with --debug for the traceback.", file=sys.stderr
-        )
-        sys.exit(ExitCode.INTERNAL)
+        _unknown(error, debug=debug)
+
+
+def _of_the_system(error: OSError) -> DraftgateError | None:
+    """What can happen to any write, and is nobody's fault here."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return None
+    return FolderUnusable(
+        "a disk that draftgate writes to is full or read-only",
+        where=error.filename or f"DRAFTGATE_STATE_DIR={_state_dir()}",
+        why=error.strerror,
+        next_step="free some, or name other folders with DRAFTGATE_STATE_DIR and DRAFTGATE_DATA_DIR",
+    )
+
+
+def _state_dir() -> str:
+    from draftgate.settings import settings
+
+    return str(settings().state_dir)
+
+
+def _unknown(error: Exception, *, debug: bool) -> NoReturn:
+    if debug:
+        raise error
+    print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+    print("  This is a fault of draftgate's. Run it again with --debug for the traceback.", file=sys.stderr)
+    sys.exit(ExitCode.INTERNAL)

@@ -178,7 +178,7 @@ class _Launch:
                 case _ if self._stopping():
                     pass
                 case _Refused(why):
-                    what = "the engine refuses to generate"
+                    what = "the engine cannot serve"
                     self._fail(engine, EngineFailed(what, where=self._base_url, why=why))
                 case PhaseStarted(Phase.READY):
                     self._ready, self._deadline = True, None
@@ -251,6 +251,9 @@ class _Launch:
                 self._events.put(PhaseStarted(Phase.READY))
 
     def _on_line(self, line: str) -> None:
+        # SGLang says so and lives on, without anybody to answer.
+        if not self._ready and phases.PORT_TAKEN.search(line):
+            self._events.put(_Refused("another program took its port while it started"))
         for event in self._reader.feed(line):
             self._events.put(event)
 

@@ -23,6 +23,14 @@ def since(later: SpeculationCounters, earlier: SpeculationCounters) -> Speculati
     return SpeculationCounters(drafts, proposed, accepted, tuple(positions))
 
 
+def of_a_chain(verify_steps: float, decode_tokens: float, k: int) -> SpeculationCounters:
+    """Counters of an engine at rest that publishes its steps and its tokens alone (SGLang), for chains of K.
+
+    A step gives what it accepts and one token of its own. Nothing is known by position.
+    """
+    return SpeculationCounters(verify_steps, k * verify_steps, decode_tokens - verify_steps, ())
+
+
 def acceptance_rate(counters: SpeculationCounters) -> float | None:
     """accepted / proposed, 0 … 1; None before anything was proposed.
 
@@ -69,15 +77,15 @@ def window_rate(
 def length_since_start(sample: EngineSample) -> float | None:
     """Tokens per verify step since the engine started, bonus token included.
 
-    From exact counters where there are some, else from those of finished requests: (generated tokens -
-    requests) / verify steps, since prefill gives the first token of each request. Tokens cut at a stop are
-    not among the generated ones, so this second form can be low, by up to K tokens per request.
+    From exact counters where there are some, else decode tokens / verify steps. SGLang counts the tokens at
+    every step and the steps when their request ends, so that this reads high while requests run, and exact at
+    rest.
     """
     if sample.speculation is not None:
         return acceptance_length(sample.speculation)
-    if not sample.verify_steps or sample.generated_tokens is None or sample.finished_requests is None:
+    if not sample.verify_steps or sample.decode_tokens is None:
         return None
-    return (sample.generated_tokens - sample.finished_requests) / sample.verify_steps
+    return sample.decode_tokens / sample.verify_steps
 
 
 def _flat(counters: SpeculationCounters) -> tuple[float, ...]:

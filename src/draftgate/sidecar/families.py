@@ -107,10 +107,10 @@ RATE_SINCE_START = Family(
 LENGTH_SINCE_START = Family(
     "draftgate_spec_acceptance_length_since_start",
     Kind.GAUGE,
-    "Tokens per verify step since the engine started, bonus token included",
+    "Tokens per verify step since the engine started, bonus token included "
+    "(SGLang: high while requests run, since it counts their steps at their end)",
     "1 + vllm:spec_decode_num_accepted_tokens_total / vllm:spec_decode_num_drafts_total",
-    "(sglang:generation_tokens_total - sglang:num_requests_total) / sglang:spec_verify_calls_total "
-    "(from 0.5.13)",
+    "sglang:realtime_tokens_total{mode=decode} / sglang:spec_verify_calls_total (from 0.5.13)",
 )
 RATE_RECENT = Family(
     "draftgate_spec_acceptance_ratio_recent",

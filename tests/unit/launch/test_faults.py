@@ -187,6 +187,18 @@ def test_an_engine_that_refuses(start: Start) -> None:
     assert "it answers HTTP 401 to a request for one token" in launched.err
 
 
+def test_a_port_that_is_taken_while_it_starts(start: Start, tmp_path: Path) -> None:
+    """SGLang lives on without it."""
+    log = tmp_path / "log"
+    log.write_text(
+        "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000): in use\n"
+    )
+    launched = start("--replay", log, "--never-ready")
+    assert launched.code() == 9
+    assert "another program took its port while it started" in launched.err
+    assert_lock_free(launched.lock_dir)
+
+
 def test_who_leaves_the_session_is_ended_too(start: Start) -> None:
     launched = start("--escape")
     record = _ready(launched)
