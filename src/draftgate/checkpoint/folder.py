@@ -28,8 +28,10 @@ def find_folder(model: str, revision: str | None = None, environment: Mapping[st
         CheckpointUnreadable: there is no such folder, or the snapshot is not in the cache.
     """
     path = Path(os.path.expanduser(model))
-    if model.startswith(("/", "./", "../", "~")) or not _ID.fullmatch(model) or path.is_dir():
-        if path.is_dir():
+    # Not Path.is_dir, which raises on a name longer than the file system takes.
+    there = os.path.isdir(path)
+    if model.startswith(("/", "./", "../", "~")) or not _ID.fullmatch(model) or there:
+        if there:
             return path.resolve()
         raise CheckpointUnreadable("there is no such model folder", where=str(path))
     cache, name = _cache(environment), revision or "main"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import assert_never
 
@@ -66,8 +67,7 @@ def command(profile: Profile, pin: Pin, contract: Contract) -> EngineCommand:
 
 def engine_faults(leaves: Leaves) -> Iterator[Fault]:
     """What the named engine refuses. Works on leaves, so that it is reported beside every other fault."""
-    values = {dotted(path): entry for path, entry in leaves.items()}
-    name, line = values.get("engine.name"), values.get("engine.line")
+    name, line = leaves.get(("engine", "name")), leaves.get(("engine", "line"))
     if name is None or name.value not in list(EngineName):
         return
     engine = EngineName(str(name.value))
@@ -77,17 +77,17 @@ def engine_faults(leaves: Leaves) -> Iterator[Fault]:
     for path, entry in leaves.items():
         if path[0] != "engine_flags" or len(path) < 2:
             continue
-        # Under any of its names, and a part of it alone (vLLM's --speculative-config.model).
-        flag = path[1].partition(".")[0].replace("_", "-")
+        # Under any of its names, with its value in the name, and a part alone (--speculative-config.model).
+        flag = re.split(r"[.=]", path[1])[0].replace("_", "-")
         known = flags.get(f"--{flag}")
         spellings = [one.removeprefix("--") for one in known.names] if known else [flag]
         owner = next((derived[one] for one in spellings if one in derived), None)
         if owner:
             yield Fault(dotted(path), entry.origin.name, f"is stated by {owner}: set that instead")
-    topk = values.get("speculation.topk")
+    topk = leaves.get(("speculation", "topk"))
     if engine is EngineName.VLLM and topk is not None and topk.value != 1:
         yield Fault("speculation.topk", topk.origin.name, "vLLM drafts chains only: must be 1")
-    cache = values.get("memory.kv_cache_bytes")
+    cache = leaves.get(("memory", "kv_cache_bytes"))
     if engine is EngineName.SGLANG and cache is not None:
         what = "SGLang sizes its cache by memory.gpu_fraction, or in tokens by engine_flags.max-total-tokens"
         yield Fault("memory.kv_cache_bytes", cache.origin.name, what)

@@ -26,9 +26,10 @@ class Catalogue:
         """The file of a profile or a layer; a name with ``.toml`` at its end is a path of its own."""
         if name.endswith(".toml"):
             path = Path(os.path.expanduser(name))
-            return path if path.is_file() else None
+            return path if os.path.isfile(path) else None
         candidates = (folder / f"{name}.toml" for folder in self.folders)
-        return next((path for path in candidates if path.is_file()), None)
+        # Not Path.is_file, which raises on a name longer than the file system takes.
+        return next((path for path in candidates if os.path.isfile(path)), None)
 
     def chain(self, name: str) -> tuple[list[Layer], list[Fault]]:
         """The layers of a profile, the lowest first.

@@ -56,8 +56,18 @@ class Layer:
     faults: tuple[Fault, ...]
 
 
+# Tables whose keys are an engine's names, with dots of their own (vLLM's --compilation-config.mode).
+FREE_TABLES = ("env", "engine_flags")
+
+
 def dotted(path: KeyPath) -> str:
-    return ".".join(path)
+    return ".".join(key or '""' for key in path)
+
+
+def key_path(text: str) -> KeyPath:
+    """The path that is written so; below a free table all the rest is one key."""
+    table, _, rest = text.partition(".")
+    return (table, rest) if rest and table in FREE_TABLES else tuple(text.split("."))
 
 
 def read_layer(text: str, name: str, folder: Path) -> Layer:
@@ -76,7 +86,7 @@ def read_layer(text: str, name: str, folder: Path) -> Layer:
             faults.append(Fault(key, name, "must be a list of strings"))
             value = []
         lists[key] = tuple(value)
-    unset = tuple(tuple(path.split(".")) for path in lists["unset"])
+    unset = tuple(key_path(path) for path in lists["unset"])
     return Layer(name, lists["extends"], unset, leaves, tuple(faults))
 
 
@@ -95,7 +105,8 @@ def _leaves(
                 above.clear()
             continue
         path = (*prefix, key.key)
-        if isinstance(item, AbstractTable):
+        # An empty table says nothing; as that of a flag or a variable it is a value, and a wrong one.
+        if isinstance(item, AbstractTable) and (item.value or not any(key in FREE_TABLES for key in prefix)):
             yield from _leaves(item, path, name, folder)
         else:
             beside = _comment_text(item)

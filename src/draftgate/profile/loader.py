@@ -13,7 +13,18 @@ from pydantic import BaseModel, ValidationError
 
 from draftgate.errors import Fault, ProfileError
 from draftgate.profile.catalogue import Catalogue, nearest
-from draftgate.profile.layers import Entry, KeyPath, Layer, Leaves, Origin, dotted, lay_over, nested
+from draftgate.profile.layers import (
+    FREE_TABLES,
+    Entry,
+    KeyPath,
+    Layer,
+    Leaves,
+    Origin,
+    dotted,
+    key_path,
+    lay_over,
+    nested,
+)
 from draftgate.profile.model import Line, Profile
 from draftgate.profile.overrides import from_environment, from_options
 from draftgate.profile.rules import broken_rules
@@ -42,7 +53,7 @@ class Resolved:
 
     def origin(self, path: str) -> Origin | None:
         """The origin of the value at a dotted path, or of the first value below it; None for a default."""
-        return _origin_of(self.leaves, tuple(path.split(".")))
+        return _origin_of(self.leaves, key_path(path))
 
 
 def resolve(
@@ -94,9 +105,7 @@ def resolve(
             fault for fault in _faults(error, leaves, incomplete, profile_name) if fault.path not in hidden
         ]
     else:
-        faults += broken_rules(
-            profile, lambda path: _origin_name(leaves, tuple(path.split(".")), profile_name)
-        )
+        faults += broken_rules(profile, lambda path: _origin_name(leaves, key_path(path), profile_name))
     if faults:
         raise ProfileError(name, tuple(faults))
     return Resolved(profile, leaves, tuple(layer.name for layer in layers))
@@ -158,7 +167,7 @@ def _faults(error: ValidationError, leaves: Leaves, incomplete: bool, profile: s
             if not incomplete:
                 yield Fault(dotted(path), origin, "is missing")
         else:
-            kept = path if path[0] not in ("env", "engine_flags") else path[:2]
+            kept = path if path[0] not in FREE_TABLES else path[:2]
             yield Fault(dotted(kept), origin, detail["msg"][0].lower() + detail["msg"][1:])
 
 

@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 NonEmpty = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+# What every shell and system can set.
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 FlagValue = bool | int | float | str | tuple[bool | int | float | str, ...]
 
 
@@ -31,7 +33,7 @@ class Line(enum.StrEnum):
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Engine(_Section):
@@ -195,7 +197,7 @@ class Profile(_Section):
     drafter: Drafter | None = None
     launch: Launch = Launch()
     sidecar: Sidecar = Sidecar()
-    env: dict[str, str] = Field(
+    env: dict[VariableName, str] = Field(
         default_factory=dict, description="Environment of the engine, merged by key over the layers."
     )
     engine_flags: dict[str, FlagValue] = Field(

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 _WORD = re.compile(r"[A-Za-z_./][\w./-]*")
+# What YAML takes only escaped, and JSON as it is.
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _OTHER = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
@@ -46,9 +48,13 @@ def _entry(head: str, item: Value, depth: int) -> Iterator[str]:
 
 def _scalar(item: Value) -> str:
     # In flow style JSON is YAML.
-    return _text(item) if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+    return _text(item) if isinstance(item, str) else _json(item)
 
 
 def _text(text: str) -> str:
     plain = _WORD.fullmatch(text) and text.lower() not in _OTHER
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain else _json(text)
+
+
+def _json(item: Value) -> str:
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(item, ensure_ascii=False))

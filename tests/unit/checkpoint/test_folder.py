@@ -47,7 +47,7 @@ def test_a_path_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     for name in ("models/drafter", "./models/drafter", str(tmp_path / "models/drafter")):
         assert find_folder(name, None, {}) == tmp_path / "models" / "drafter"
-    for name in ("./gone", "/gone/away", "drafter"):
+    for name in ("./gone", "/gone/away", "drafter", "./" + "x" * 300, "x" * 300):
         with pytest.raises(CheckpointUnreadable, match="no such model folder"):
             find_folder(name, None, {})
 

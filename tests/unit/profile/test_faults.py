@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftgate.cli.load import load
-from draftgate.errors import DraftgateError, ExitCode, ProfileError
+from draftgate.errors import DraftgateError, ExitCode, ProfileError, UnknownName
 from draftgate.profile.loader import schema_paths
 from draftgate.profile.model import Profile
 from tests.conftest import Golden
@@ -87,12 +87,47 @@ def test_all_faults_of_a_bad_profile_are_told_together(tmp_path: Path, golden: G
         ("port=1", "--set: port: there is no such key; did you mean 'server.port'?"),
         ("server.port=70000", "--set: server.port: input should be less than or equal to 65535"),
         ("server.port=true", "--set: server.port: input should be a valid integer"),
+        ("launch.drain_seconds=inf", "--set: launch.drain_seconds: input should be a finite number"),
+        (
+            "launch.start_timeout_seconds=1e400",
+            "--set: launch.start_timeout_seconds: input should be a finite",
+        ),
+        ('env."A B"="1"', "--set: env.A B: string should match pattern"),
+        ('""=1', '--set: "": there is no such key'),
+        ("engine_flags.hf-overrides={}", "--set: engine_flags.hf-overrides: input should be a valid"),
+        (
+            'engine_flags.served-model-name="["a"]"',
+            "--set: engine_flags.served-model-name: is stated by target.served_name: set that instead",
+        ),
     ],
 )
 def test_one_fault(sets: str, fault: str) -> None:
     with pytest.raises(ProfileError) as caught:
         load("vllm-cpu-eagle", [sets])
     assert any(line.line().startswith(fault) for line in caught.value.faults), caught.value.lines()
+
+
+@pytest.mark.parametrize(
+    "name", ["served-model-name=other", "served_model_name=other", "no-trust-remote-code"]
+)
+def test_what_the_tool_states_is_not_stated_again_under_another_spelling(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "twice.toml"
+    file.write_text(f'extends = ["vllm-cpu"]\n[engine_flags]\n"{name}" = true\n')
+    with pytest.raises(ProfileError) as caught:
+        load(str(file))
+    ((path, what),) = [(fault.path, fault.what) for fault in caught.value.faults]
+    assert path == f"engine_flags.{name}"
+    assert what.startswith("is stated by target.")
+
+
+def test_a_name_longer_than_the_file_system_takes_is_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "long.toml"
+    file.write_text(f'extends = ["vllm-cpu", "{"x" * 300}", "{"x" * 300}.toml"]\n')
+    with pytest.raises(ProfileError) as caught:
+        load(str(file))
+    assert [fault.path for fault in caught.value.faults] == ["extends", "extends"]
+    with pytest.raises(UnknownName):
+        load("x" * 300)
 
 
 def test_k_without_a_drafter_and_a_drafter_without_k(tmp_path: Path) -> None:

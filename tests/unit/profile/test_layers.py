@@ -8,6 +8,7 @@ import pytest
 
 from draftgate.errors import ProfileError, UnknownName
 from draftgate.profile.catalogue import Catalogue
+from draftgate.profile.layers import Origin
 from draftgate.profile.loader import Resolved, resolve
 
 BASE = """
@@ -80,6 +81,17 @@ def test_unset_takes_away_a_table_or_a_key(tmp_path: Path) -> None:
     profile = load(catalogue).profile
     assert profile.env == {}
     assert profile.engine_flags == {}
+
+
+def test_a_flag_with_a_dot_in_its_name_has_an_origin_and_can_be_unset(tmp_path: Path) -> None:
+    base = BASE + '"compilation-config.mode" = 3\n'
+    top = 'extends = ["layers/base"]\n'
+    stated = load(write(tmp_path, layers__base=base, top=top))
+    origin = stated.origin("engine_flags.compilation-config.mode")
+    assert origin == Origin("layers/base.toml", tmp_path / "layers")
+    top += 'unset = ["engine_flags.compilation-config.mode"]\n'
+    gone = load(write(tmp_path, layers__base=base, top=top))
+    assert gone.profile.engine_flags == {"stop": ("a", "b")}
 
 
 def test_unset_of_what_is_not_there_is_a_fault(tmp_path: Path) -> None:
