@@ -108,5 +108,12 @@ def _stated(key: str, contract: Contract, command: EngineCommand, profile: Profi
         value = getattr(getattr(profile, section), name, None)
         values = [] if value is None else [Stated(str(value), key)]
     else:
-        values = [Stated(one.value, one.source) for one in command.variables if one.name == key]
+        # SGLang takes SGL_X for SGLANG_X, and over it (0.5.10.post1 and 0.5.23, sglang/srt/environ.py).
+        old = key.replace("SGLANG_", "SGL_", 1) if contract.engine == "sglang" else key
+        values = [
+            Stated(one.value, one.source)
+            for name in dict.fromkeys((key, old))
+            for one in command.variables
+            if one.name == name
+        ]
     return values[-1] if values else None

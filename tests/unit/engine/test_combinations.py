@@ -89,6 +89,13 @@ BROKEN = [
         ("env.SGLANG_ENABLE_JIT_DEEPGEMM=1",),
         "env.SGLANG_ENABLE_JIT_DEEPGEMM",
     ),
+    # The old name wins over the new one, which the profile states as it should be.
+    (
+        "DeepGEMM without SM120 code",
+        "sglang",
+        ("env.SGL_ENABLE_JIT_DEEPGEMM=1",),
+        "env.SGL_ENABLE_JIT_DEEPGEMM",
+    ),
     (
         "FlashInfer's kernels without the a",
         "sglang",
