@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,11 @@ hypothesis.settings.register_profile("draftgate", deadline=None)
 hypothesis.settings.load_profile("draftgate")
 
 Golden = Callable[[str, str], None]
+
+
+# A shell starts jobs in the background with Ctrl-C ignored, and what they start inherits that; tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

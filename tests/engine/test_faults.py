@@ -186,14 +186,17 @@ def test_launcher_guard_and_api_killed_at_once(box: Box, engine: str) -> None:
         os.kill(pid, signal.SIGKILL)
     launched.process.wait()
     until(lambda: not any(find(pids[role]) for role in ("guard", "api")), launched)
-    # multiprocessing's resource tracker lives as long as one of its users does.
     left = {process.pid for process in session.members()}
-    assert left > {pids["core"], pids["worker"]}
     code, status = box.status()
-    assert (code, status.state, status.left) == (9, State.DEAD, len(left))
+    assert (code, status.state) == (9, State.DEAD)
     down = box.run("down")
     assert down.returncode == 0
-    assert down.stdout == f"stopped: {len(left)} processes that a dead launch of {engine}-cpu-eagle left\n"
+    if engine == "vllm":
+        # multiprocessing's resource tracker lives as long as one of its users does.
+        assert left > {pids["core"], pids["worker"]}
+        assert status.left == len(left)
+        assert down.stdout == f"stopped: {len(left)} processes that a dead launch of vllm-cpu-eagle left\n"
+    # SGLang's own end themselves with their parent, some of them, and sooner or later.
     _nothing_left(box, session, pids)
     assert_gone(*left)
     assert box.status()[0] == 11
