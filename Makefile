@@ -19,12 +19,12 @@ check: venv
 	.venv/bin/lint-imports
 
 unit: venv
-	.venv/bin/pytest tests/unit
+	.venv/bin/pytest -n auto tests/unit
 
 ## contract: what is known of the pinned engines, against their own packages (downloads about 1 GB)
 contract: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
-	.venv/bin/pytest tests/contract
+	.venv/bin/pytest -n auto tests/contract
 
 ## kernels: the operators of tools/sgl-kernel-cpu, in the engine's environment, which has torch, with our pytest
 kernels: venv

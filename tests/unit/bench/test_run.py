@@ -49,7 +49,7 @@ def test_a_measurement_joins_client_and_engine() -> None:
         (ChattingEngine(counts_drafts=False), Code.NO_DRAFTS),
         (ChattingEngine(restart_after=4), Code.RESET),
     ],
-    ids=str,
+    ids=["fails", "counts no drafts", "restarts"],
 )
 def test_a_bad_run_is_refused(engine: ChattingEngine, code: Code) -> None:
     with engine:
