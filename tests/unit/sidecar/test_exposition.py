@@ -25,6 +25,7 @@ from tests.unit.sidecar.conftest import CONFIG
 
 SGLANG = replace(CONFIG, profile="sglang", dialect=Dialect.SGLANG, engine_version="0.5.16", model="ds")
 OLD_SGLANG = replace(SGLANG, engine_version="0.5.10.post1")
+OLD_VLLM = replace(CONFIG, engine_version="0.19.1")
 PLAIN = replace(CONFIG, profile="vllm-cpu", drafter=None, num_speculative_tokens=None)
 
 # The drafter of the fixture accepted nothing; the same engine with one that does, at work.
@@ -67,6 +68,24 @@ CASES = {
                 e.without(e.exposition(e.SGLANG_LLAMA), "sglang:spec_num_"),
                 {"sglang:spec_accept_length": 2.5, "sglang:spec_accept_rate": 0.625},
             ),
+        ),
+    ),
+    "vllm-cuda12": sidecar_text(
+        OLD_VLLM,
+        *(
+            (float(i), e.exposition(f"{e.VLLM_CUDA12}-{name}"))
+            for i, name in enumerate(("idle", "busy", "done"))
+        ),
+    ),
+    "sglang-cuda12": sidecar_text(
+        OLD_SGLANG,
+        *((float(i), e.exposition(f"{e.SGLANG_CUDA12}-{name}")) for i, name in enumerate(("idle", "busy"))),
+    ),
+    "sglang-cuda12-rest": sidecar_text(
+        OLD_SGLANG,
+        *(
+            (10.0 * i, e.exposition(f"{e.SGLANG_CUDA12}-{name}"))
+            for i, name in enumerate(("idle", "busy", "done", "done", "done", "rest"))
         ),
     ),
     "sglang-tree": sidecar_text(
