@@ -1,0 +1,4 @@
+"""EAGLE-3 drafters that are wrong on purpose, and what engines make of them.
+
+python -m tools.wrongdrafters --drafter models/tiny-drafter --out DIR
+"""
