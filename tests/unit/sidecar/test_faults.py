@@ -138,7 +138,6 @@ def test_scrapes_at_the_same_time_are_all_whole(engine: StandinEngine, sidecar: 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         texts = list(pool.map(lambda _: sidecar.metrics(), range(64)))
     assert {value(text, "draftgate_spec_drafts_total") for text in texts} == {297.0}
-    assert {text.count("# TYPE") for text in texts} <= {
-        texts[0].count("# TYPE"),
-        texts[0].count("# TYPE") + 1,
-    }
+    # The rate of tokens is absent from the one that came first, whichever that was.
+    families = {text.count("# TYPE") for text in texts}
+    assert max(families) - min(families) <= 1
