@@ -54,7 +54,7 @@ class Service:
     def options(self) -> list[str]:
         """The sets again, for what reads the profile anew; the key's file has another path there."""
         kept = [text for text in self.sets if not text.startswith("server.api_key_file=")]
-        return [word for text in kept for word in ("--set", text)]
+        return [word for text in kept for word in ("--set", _literal(text))]
 
 
 def as_compose(services: Sequence[Service], torch_index: str) -> str:
@@ -79,7 +79,7 @@ def as_compose(services: Sequence[Service], torch_index: str) -> str:
         "secrets": {
             # Empty: no extra CA. Read while images are built, and in no layer.
             "extra_ca": {"file": "${DRAFTGATE_EXTRA_CA:-./docker/no-extra-ca}"},
-            **({"api_key": {"file": str(next(iter(keys)))}} if keys else {}),
+            **({"api_key": {"file": _literal(str(next(iter(keys))))}} if keys else {}),
         },
     }
     return f"{_HEAD}\n{as_yaml(document)}"
@@ -233,7 +233,7 @@ def _engine(one: Service, torch_index: str) -> dict[str, Value]:
     if ulimits:
         service["ulimits"] = ulimits
     if pin.line is not Line.CPU:
-        ids = profile.box.gpu_ids
+        ids = [_literal(one) for one in profile.box.gpu_ids or ()]
         which: dict[str, Value] = {"device_ids": ids} if ids else {"count": profile.parallelism.tensor}
         device = {"driver": "nvidia", **which, "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
@@ -244,6 +244,11 @@ def _caches(contract: Contract) -> list[str]:
     """Every variable by which this engine can be told where to keep what it computed."""
     own = {name for name in contract.variables if _CACHE_NAME.search(name) and name != _NO_CACHE}
     return sorted(own.union(_COMPILERS))
+
+
+def _literal(text: str) -> str:
+    """For Compose, to which a dollar is the beginning of a variable."""
+    return text.replace("$", "$$")
 
 
 def _lock() -> Value:

@@ -94,6 +94,9 @@ def test_a_key_goes_by_a_secret_file_to_engine_and_sidecar() -> None:
         one = document["services"][name]
         assert one["secrets"] == ["api_key"], name
         assert one["environment"]["DRAFTGATE_SET__server__api_key_file"] == "/run/secrets/api_key", name
+    # To Compose a dollar begins a variable.
+    odd = yaml.safe_load(rendered("sglang-cpu", "--set", "server.api_key_file=/keys/$it"))
+    assert odd["secrets"]["api_key"] == {"file": "/keys/$$it"}
     assert "api_key" not in yaml.safe_load(rendered())["secrets"]
 
 
