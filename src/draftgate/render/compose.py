@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftgate import __version__
 from draftgate.engine.contract import Contract
 from draftgate.engine.pins import Pin
 from draftgate.profile.model import Line, Profile
@@ -108,7 +109,11 @@ def _build(target: str, **arguments: str) -> dict[str, Value]:
 
 
 def _draftgate() -> dict[str, Value]:
-    return {"image": "${DRAFTGATE_IMAGE:-draftgate/draftgate}", "build": _build("draftgate"), **_hardened()}
+    return {
+        "image": "${DRAFTGATE_IMAGE:-draftgate/draftgate}",
+        "build": _build("draftgate", VERSION=__version__),
+        **_hardened(),
+    }
 
 
 def _box(engine: int, sidecar: int) -> dict[str, Value]:
@@ -183,7 +188,12 @@ def _engine(one: Service, torch_index: str) -> dict[str, Value]:
     }
     if pin.line is Line.CPU:
         service["build"] = _build(
-            "engine", PIN=pin.id, TORCH=pin.torch, TORCH_INDEX=torch_index, OWN_PACKAGE=pin.own_package or ""
+            "engine",
+            PIN=pin.id,
+            VERSION=pin.version,
+            TORCH=pin.torch,
+            TORCH_INDEX=torch_index,
+            OWN_PACKAGE=pin.own_package or "",
         )
     environment: dict[str, Value] = {
         "DRAFTGATE_SET__server__host": _ALL,
