@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from draftgate.engine.pins import PINS
-from draftgate.profile.model import Line
+from draftgate.profile.model import EngineName, Line
 from tests.engine.conftest import python_of
 
 pytestmark = pytest.mark.engine
@@ -104,53 +104,45 @@ def demo(environment: dict[str, str], folder: Path, *options: str) -> Iterator[D
 
 @dataclass(frozen=True)
 class Finished:
-    """What a whole demo left: its summary, and its answers by prompt and arm."""
+    """What a whole demo left: its summary, and its answers' tokens by prompt and arm."""
 
     summary: dict[str, Any]
-    answers: dict[tuple[str, str], tuple[str, int]]
+    answers: dict[tuple[str, str], list[int]]
 
 
-def whole(engine: str, environment: dict[str, str], folder: Path) -> Finished:
+def whole(engine: EngineName, environment: dict[str, str], folder: Path) -> Finished:
     with demo(environment, folder, "--engine", engine, "--answers", "answers.jsonl") as running:
         output = "".join(running.lines())
         assert running.process.wait() == 0, output
-        # For each arm a launcher, a guard and the engine's own, at least two; one sidecar.
+        # For each arm a launcher, a guard, a server and an engine core; one sidecar.
         assert len(running.seen) >= 9, running.seen
         assert running.alive() == []
     summary = json.loads((folder / "demo-summary.json").read_text())
     # Every answer that differs is named with its gap.
     assert output.count("logit gap") == summary["ties"]
     lines = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
-    found = {(one["prompt"], one["arm"]): (one["text"], one["completion_tokens"]) for one in lines}
-    return Finished(summary, found)
+    return Finished(summary, {(one["prompt"], one["arm"]): one["token_ids"] for one in lines})
 
 
 def test_both_engines(environment: dict[str, str], tmp_path: Path) -> None:
     """Each is lossless and accepts; and both say the same, since it is one model."""
-    found = {engine: whole(engine, environment, tmp_path) for engine in ("vllm", "sglang")}
-    for finished in found.values():
-        summary = finished.summary
+    vllm, sglang = (whole(engine, environment, tmp_path) for engine in EngineName)
+    for summary in (vllm.summary, sglang.summary):
         assert summary.keys() >= KEYS
         assert summary["acceptance_rate"] >= 0.60
         assert 1 + 3 * 0.60 <= summary["acceptance_length"] <= 4
+        assert len(summary["per_position"]) == 3
+        assert summary["per_position"] == sorted(summary["per_position"], reverse=True)
         assert summary["distinct_bigram_ratio"] >= 0.3
         assert summary["lossless"] is True
         assert (summary["prompts"], summary["equal"] + summary["ties"]) == (50, 50)
         assert summary["tokens_per_second"] > 0
         assert summary["plain_tokens_per_second"] > 0
-    vllm, sglang = found["vllm"], found["sglang"]
-    positions = vllm.summary["per_position"]
-    assert len(positions) == 3
-    assert positions == sorted(positions, reverse=True)
-    # SGLang counts nothing by position, and sends no token ids.
-    assert sglang.summary["per_position"] is None
-    assert (vllm.summary["compared"], sglang.summary["compared"]) == ("tokens", "text")
     assert abs(vllm.summary["acceptance_rate"] - sglang.summary["acceptance_rate"]) <= 0.03
-    assert vllm.answers.keys() == sglang.answers.keys()
-    assert len(vllm.answers) == 100
-    different = {key for key, answer in vllm.answers.items() if sglang.answers[key] != answer}
-    # A rounding tie may fall otherwise on the other engine; none is known on these prompts.
-    assert different == set(), {key: (vllm.answers[key], sglang.answers[key]) for key in different}
+    assert len(vllm.answers) == len(sglang.answers) == 100
+    # A rounding tie could fall otherwise on the other engine; none is known on these prompts.
+    different = [key for key in vllm.answers if sglang.answers[key] != vllm.answers[key]]
+    assert different == []
 
 
 @pytest.mark.parametrize("line", ["  starting", "  10/50 answers"])

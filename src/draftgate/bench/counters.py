@@ -61,8 +61,6 @@ class EngineWindow:
     preemptions: float | None = None
     prefix_hits: float | None = None
     prefix_queries: float | None = None
-    decode_tokens: float | None = None
-    verify_steps: float | None = None
     speculation: SpeculationCounters | None = None
 
 
@@ -83,8 +81,6 @@ def window(before: Edge, after: Edge) -> EngineWindow:
         preemptions=_difference(old.preemptions, new.preemptions),
         prefix_hits=_difference(old.prefix_hits, new.prefix_hits),
         prefix_queries=_difference(old.prefix_queries, new.prefix_queries),
-        decode_tokens=_difference(old.decode_tokens, new.decode_tokens),
-        verify_steps=_difference(old.verify_steps, new.verify_steps),
         speculation=since(new.speculation, old.speculation) if new.speculation and old.speculation else None,
     )
 
@@ -95,7 +91,6 @@ def _counters(sample: EngineSample) -> tuple[float | None, ...]:
         sample.generated_tokens,
         sample.prompt_tokens,
         sample.decode_tokens,
-        sample.verify_steps,
         sample.preemptions,
         sample.prefix_hits,
         sample.prefix_queries,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from draftgate.bench.counters import EngineWindow
 from draftgate.bench.lossless import Losslessness, compare_all
 from draftgate.bench.run import Result, run
 from draftgate.bench.stage import Arm
@@ -15,8 +14,10 @@ from draftgate.client.candidates import next_token_logprobs
 from draftgate.client.completion import CompletionRecord
 from draftgate.client.exchange import exchange
 from draftgate.errors import BenchRefused
-from draftgate.metrics.acceptance import of_a_chain, since
+from draftgate.metrics.acceptance import since
 from draftgate.metrics.exposition import decode, parse, select
+from draftgate.metrics.requests import total
+from draftgate.metrics.rules import Dialect
 from draftgate.metrics.sample import SpeculationCounters
 from draftgate.sidecar import families
 
@@ -33,40 +34,22 @@ class WithDrafter:
     counters: SpeculationCounters
 
 
-def sidecar_counters(sidecar_url: str, k: int) -> SpeculationCounters:
-    """The speculation counters in a sidecar's ``/metrics``; of an engine at rest.
-
-    Args:
-        k: draft tokens proposed per verify step, for an engine that does not count them (SGLang).
+def sidecar_counters(sidecar_url: str) -> SpeculationCounters:
+    """The speculation counters in a sidecar's ``/metrics``.
 
     Raises:
         UnusableAnswer: no answer, or a damaged one.
         BenchRefused: the sidecar exports none.
     """
-    names = (families.DRAFTS, families.PROPOSED, families.ACCEPTED, families.DECODED)
+    names = (families.DRAFTS.name, families.PROPOSED.name, families.ACCEPTED.name)
     positions = families.ACCEPTED_PER_POSITION.name
     answer = exchange(f"{sidecar_url}/metrics", seconds=_SECONDS, max_bytes=_MAX_BYTES)
-    found = parse(select(decode(answer.body), {*(one.name for one in names), positions}))
-    drafts, proposed, accepted, decoded = (
-        found[one.name][0].value if found.get(one.name) else None for one in names
-    )
-    ordered = sorted(found.get(positions, ()), key=lambda one: int(one.labels["position"]))
-    if drafts is not None and proposed is not None and accepted is not None:
-        return SpeculationCounters(drafts, proposed, accepted, tuple(one.value for one in ordered))
-    if drafts is not None and decoded is not None:
-        return of_a_chain(drafts, decoded, k)
-    raise BenchRefused("the sidecar exports no speculation counters", where=f"{sidecar_url}/metrics")
-
-
-def _engine_counters(window: EngineWindow | None, k: int) -> SpeculationCounters | None:
-    """What the engine itself counted in the window."""
-    if window is None:
-        return None
-    if window.speculation is not None:
-        return window.speculation
-    if window.verify_steps is None or window.decode_tokens is None:
-        return None
-    return of_a_chain(window.verify_steps, window.decode_tokens, k)
+    found = parse(select(decode(answer.body), {*names, positions}))
+    if not all(found.get(name) for name in (*names, positions)):
+        raise BenchRefused("the sidecar exports no speculation counters", where=f"{sidecar_url}/metrics")
+    drafts, proposed, accepted = (found[name][0].value for name in names)
+    ordered = sorted(found[positions], key=lambda one: int(one.labels["position"]))
+    return SpeculationCounters(drafts, proposed, accepted, tuple(one.value for one in ordered))
 
 
 def measure_with_drafter(arm: Arm, sidecar_url: str, workload: Workload, answered: Answered) -> WithDrafter:
@@ -76,23 +59,23 @@ def measure_with_drafter(arm: Arm, sidecar_url: str, workload: Workload, answere
         BenchRefused: the guard refuses the figures, or sidecar and engine count differently.
         EngineUnreachable: the engine or the sidecar does not answer.
     """
-    k = arm.profile.speculation.num_speculative_tokens if arm.profile.speculation else 0
     edges: list[SpeculationCounters] = []
     result = run(
         endpoint_of(arm.profile, arm.command),
         workload,
         on_record=answered,
-        at_rest=lambda: edges.append(sidecar_counters(sidecar_url, k)),
+        at_rest=lambda: edges.append(sidecar_counters(sidecar_url)),
     )
     _refuse(result, arm)
     before, after = edges
     counters = since(after, before)
-    own = _engine_counters(result.engine, k)
-    if counters != own:
+    told = result.engine.speculation if result.engine else None
+    # Requests that never came as far as the last position do not name it.
+    if told is None or counters != total((told,), len(counters.accepted_per_position)):
         raise BenchRefused(
             "sidecar and engine count differently",
             where=f"{sidecar_url}/metrics",
-            why=f"sidecar {counters}, engine {own}",
+            why=f"sidecar {counters}, engine {told}",
         )
     return WithDrafter(result, counters)
 
@@ -118,7 +101,10 @@ def compare_with_plain(arm: Arm, plain: Result, speculative: Result) -> Lossless
     engine = endpoint_of(arm.profile, arm.command)
 
     def ask(prefix: Sequence[int]) -> dict[int, float]:
-        return next_token_logprobs(engine.base_url, engine.model, prefix, api_key=engine.api_key)
+        dialect = Dialect(arm.command.pin.engine.value)
+        return next_token_logprobs(
+            engine.base_url, engine.model, prefix, api_key=engine.api_key, dialect=dialect
+        )
 
     return Losslessness(compare_all(plain.load.records, speculative.load.records, ask))
 
@@ -130,7 +116,7 @@ def answers(speculative: Result, plain: Result) -> Iterator[dict[str, object]]:
             yield {
                 "prompt": record.prompt_id,
                 "arm": arm,
-                "completion_tokens": record.completion_tokens,
+                "token_ids": record.token_ids,
                 "text": record.text,
             }
 

@@ -11,7 +11,7 @@ from draftgate.client.control import models
 from draftgate.client.stream import StreamClient
 from draftgate.errors import BenchRefused, EngineUnreachable
 from draftgate.metrics.reading import read
-from draftgate.metrics.rules import Dialect, Rules, rules_for
+from draftgate.metrics.rules import Dialect, rules_for
 from draftgate.metrics.sample import EngineSample
 
 _SECONDS = 10.0
@@ -58,15 +58,23 @@ def find_model(base_url: str, api_key: SecretStr | None, wanted: str | None) -> 
     )
 
 
-async def scraper(client: StreamClient, version: str | None) -> Scrape | None:
-    """How to read this engine's counters, or None where it publishes none of an engine that is known.
+async def dialect_of(client: StreamClient) -> Dialect | None:
+    """Which engine it is, by its metrics; None where it publishes none of an engine that is known."""
+    text = await client.text("/metrics")
+    return next((dialect for dialect in Dialect if f"\n{dialect}:" in f"\n{text}"), None)
+
+
+async def scraper(client: StreamClient, dialect: Dialect | None, version: str | None) -> Scrape | None:
+    """How to read this engine's counters, or None where it publishes none.
 
     Raises:
         UnusableAnswer: its metrics are damaged.
     """
     text = await client.text("/metrics")
-    rules = _rules(text, version) if text else None
-    if text is None or rules is None or read(text, rules) is None:
+    if text is None or dialect is None:
+        return None
+    rules = rules_for(dialect, version)
+    if read(text, rules) is None:
         return None
 
     async def scrape() -> EngineSample:
@@ -77,10 +85,3 @@ async def scraper(client: StreamClient, version: str | None) -> Scrape | None:
         return sample
 
     return scrape
-
-
-def _rules(text: str, version: str | None) -> Rules | None:
-    for dialect in Dialect:
-        if f"\n{dialect}:" in f"\n{text}":
-            return rules_for(dialect, version)
-    return None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from draftgate.bench.counters import EngineWindow, Scrape, edge, window
-from draftgate.bench.endpoint import Endpoint, scraper
+from draftgate.bench.endpoint import Endpoint, dialect_of, scraper
 from draftgate.bench.guard import Finding, findings
 from draftgate.bench.load import Gauge, Load, closed_loop
 from draftgate.bench.measure import Figures, measure
 from draftgate.bench.workload import Workload
-from draftgate.client.completion import CompletionRecord
+from draftgate.client.completion import ChatRequest, CompletionRecord
 from draftgate.client.stream import StreamClient
 from draftgate.errors import EngineUnreachable
+from draftgate.metrics.requests import total
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,10 @@ async def _run(
     # One connection more than requests in flight, for the samples.
     connections = workload.concurrency + 1
     async with StreamClient(endpoint.base_url, api_key=endpoint.api_key, connections=connections) as client:
-        await _warm_up(client, endpoint, workload)
-        asked = workload.requests(endpoint.model)
-        scrape = await scraper(client, endpoint.engine_version)
+        dialect = await dialect_of(client)
+        await _warm_up(client, workload, workload.warmup_requests(endpoint.model, dialect))
+        asked = workload.requests(endpoint.model, dialect)
+        scrape = await scraper(client, dialect, endpoint.engine_version)
         engine = None
         if scrape is None:
             load = await closed_loop(client, asked, workload.concurrency, on_record=on_record)
@@ -78,19 +80,25 @@ async def _run(
             load = await closed_loop(
                 client, asked, workload.concurrency, running=_running(scrape), on_record=on_record
             )
-            engine = window(before, await edge(scrape))
+            engine = _with_requests_own(window(before, await edge(scrape)), load)
             at_rest()
     figures = measure(load)
     found = findings(workload, load, figures, engine, speculates=endpoint.speculates)
     return Result(workload, load, figures, engine, found)
 
 
-async def _warm_up(client: StreamClient, endpoint: Endpoint, workload: Workload) -> None:
-    load = await closed_loop(client, workload.warmup_requests(endpoint.model), workload.concurrency)
+def _with_requests_own(engine: EngineWindow, load: Load) -> EngineWindow:
+    """Where the engine has no counters of acceptance, the sum of what it said at each request's end."""
+    told = [record.speculation for record in load.records if record.speculation is not None]
+    return replace(engine, speculation=total(told)) if told and engine.speculation is None else engine
+
+
+async def _warm_up(client: StreamClient, workload: Workload, asked: Iterator[ChatRequest]) -> None:
+    load = await closed_loop(client, asked, workload.concurrency)
     for record in load.records:
         if record.error:
             raise EngineUnreachable(
-                "the engine failed a warm-up request", where=endpoint.base_url, why=record.error
+                "the engine failed a warm-up request", where=client.base_url, why=record.error
             )
 
 

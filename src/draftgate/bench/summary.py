@@ -21,19 +21,18 @@ class Summary:
     Attributes:
         acceptance_rate: accepted / proposed draft tokens.
         acceptance_length: tokens per verify step, bonus included.
-        per_position: unconditional, position by position; None where the engine does not count by position.
+        per_position: unconditional, position by position.
         tokens_per_second, plain_tokens_per_second: with and without the drafter.
         ttft_seconds: median time to first token with the drafter.
         lossless: every answer equal to the one without drafter, or different by a rounding tie.
         distinct_bigram_ratio: mean over the answers with the drafter.
         step_cost_ratio: r, time of one verify step / time of one plain step = acceptance length / speed-up.
         equal, ties, different: answers.
-        compared: as tokens, or as text where the engine sends no token ids.
     """
 
     acceptance_rate: float
     acceptance_length: float
-    per_position: tuple[float, ...] | None
+    per_position: tuple[float, ...]
     tokens_per_second: float
     plain_tokens_per_second: float
     ttft_seconds: float
@@ -49,7 +48,6 @@ class Summary:
     max_tokens: int
     concurrency: int
     engine: str
-    compared: str
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -64,21 +62,16 @@ class Summary:
             ),
             ("median TTFT", f"{self.ttft_seconds * 1e3:.0f} ms", f"{self.plain_ttft_seconds * 1e3:.0f} ms"),
             ("acceptance rate", f"{self.acceptance_rate:.3f}", ""),
-            ("  per position", self._positions(), ""),
+            ("  per position", " / ".join(f"{rate:.3f}" for rate in self.per_position), ""),
             ("acceptance length", f"{self.acceptance_length:.2f} tokens per step", "1"),
             ("distinct bigrams", f"{self.distinct_bigram_ratio:.3f}", ""),
         ]
-
-    def _positions(self) -> str:
-        if self.per_position is None:
-            return "not counted by this engine"
-        return " / ".join(f"{rate:.3f}" for rate in self.per_position)
 
     def sentences(self) -> list[str]:
         """What the figures mean."""
         verdict = "faster" if self.speedup > 1 else "slower"
         return [
-            f"text:  {self.equal} of {self.prompts} answers are equal, compared as {self.compared}, "
+            f"text:  {self.equal} of {self.prompts} answers are equal token by token, "
             f"{self.ties} differ by a rounding tie, {self.different} otherwise",
             f"speed: {self.speedup:.2f} times, {verdict}: speed-up = AL / r, where a verify step gives "
             f"AL = {self.acceptance_length:.2f} tokens",
@@ -109,7 +102,7 @@ def summarize(
     return Summary(
         acceptance_rate=_known(acceptance_rate(counters), "acceptance rate"),
         acceptance_length=length,
-        per_position=per_position_rates(counters) or None,
+        per_position=_known(per_position_rates(counters), "acceptance per position"),
         tokens_per_second=speed,
         plain_tokens_per_second=plain_speed,
         ttft_seconds=_known(ours.ttft, "TTFT with the drafter").p50,
@@ -125,7 +118,6 @@ def summarize(
         max_tokens=workload.sampling.max_tokens,
         concurrency=workload.concurrency,
         engine=engine,
-        compared="tokens" if all(one.token_ids is not None for one in plain.load.records) else "text",
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from draftgate.client.completion import ChatRequest, Message, Role, Sampling
 from draftgate.errors import BenchRefused
+from draftgate.metrics.rules import Dialect
 from draftgate.receipt import digest
 
 
@@ -37,16 +38,17 @@ class Workload:
     repeats: int = 1
     warmup: int = 2
 
-    def requests(self, model: str) -> Iterator[ChatRequest]:
+    def requests(self, model: str, dialect: Dialect | None = None) -> Iterator[ChatRequest]:
         """The measured requests in their order; repeats come whole round after whole round."""
         for _ in range(self.repeats):
             for prompt in self.prompts:
-                yield ChatRequest(prompt.id, model, prompt.messages, self.sampling)
+                yield ChatRequest(prompt.id, model, prompt.messages, self.sampling, dialect)
 
-    def warmup_requests(self, model: str) -> Iterator[ChatRequest]:
+    def warmup_requests(self, model: str, dialect: Dialect | None = None) -> Iterator[ChatRequest]:
         for number in range(self.warmup):
             text = f"Warm-up {number}: write the numbers from {number} on, each with its square."
-            yield ChatRequest(f"warm-up-{number}", model, (Message(Role.USER, text),), self.sampling)
+            message = Message(Role.USER, text)
+            yield ChatRequest(f"warm-up-{number}", model, (message,), self.sampling, dialect)
 
     @property
     def size(self) -> int:

@@ -26,12 +26,10 @@ _LINES_EVERY = 10
 
 
 def demo(
+    engine: Annotated[EngineName, typer.Option(help="Which engine serves.")] = EngineName.VLLM,
     once: Annotated[
         bool, typer.Option("--once", help="End after the summary, with nothing running.")
     ] = False,
-    engine: Annotated[
-        EngineName, typer.Option("--engine", help="The engine to serve with.")
-    ] = EngineName.VLLM,
     out: Annotated[Path, typer.Option(help="Where to write the summary.")] = Path("demo-summary.json"),
     answers: Annotated[
         Path | None, typer.Option(help="Where to write every answer, a line of JSON each.")

@@ -6,6 +6,10 @@ import enum
 import json
 from dataclasses import dataclass, field
 
+from draftgate.metrics.requests import request_counters
+from draftgate.metrics.rules import Dialect
+from draftgate.metrics.sample import SpeculationCounters
+
 
 class Role(enum.StrEnum):
     SYSTEM = "system"
@@ -36,14 +40,32 @@ class Sampling:
     ignore_eos: bool = False
 
 
+# vLLM then sends the token ids of each chunk; an engine that does not know the name ignores it. SGLang 0.5.20
+# refuses a stream with vLLM's name; it sends all ids, and what became of the drafts, at the stream's end
+# (its entrypoints/openai/serving_chat.py).
+_EXTRAS: dict[Dialect | None, dict[str, object]] = {
+    Dialect.VLLM: {"return_token_ids": True},
+    Dialect.SGLANG: {
+        "return_input_ids_in_sglext": True,
+        "return_output_ids_in_sglext": True,
+        "return_spec_tokens_details": True,
+    },
+}
+
+
 @dataclass(frozen=True)
 class ChatRequest:
-    """One streamed request to ``/v1/chat/completions``, so that the model's chat template applies."""
+    """One streamed request to ``/v1/chat/completions``, so that the model's chat template applies.
+
+    Attributes:
+        dialect: of the engine; None where it is unknown.
+    """
 
     prompt_id: str
     model: str
     messages: tuple[Message, ...]
     sampling: Sampling
+    dialect: Dialect | None = None
 
     def body(self) -> dict[str, object]:
         body: dict[str, object] = {
@@ -51,8 +73,7 @@ class ChatRequest:
             "messages": [{"role": str(m.role), "content": m.content} for m in self.messages],
             "stream": True,
             "stream_options": {"include_usage": True},
-            # vLLM then sends the token ids of each chunk; an engine that does not know it ignores it.
-            "return_token_ids": True,
+            **_EXTRAS.get(self.dialect, _EXTRAS[Dialect.VLLM]),
             "max_tokens": self.sampling.max_tokens,
             "temperature": self.sampling.temperature,
             "top_p": self.sampling.top_p,
@@ -77,6 +98,7 @@ class CompletionRecord:
         prompt_tokens, completion_tokens: from the engine's usage alone.
         prompt_token_ids, token_ids: where the engine sends them.
         error: what went wrong; such a record stands in no figure.
+        speculation: of this request, where the engine tells it (SGLang).
     """
 
     prompt_id: str
@@ -94,6 +116,7 @@ class CompletionRecord:
     prompt_token_ids: tuple[int, ...] | None = field(repr=False)
     token_ids: tuple[int, ...] | None = field(repr=False)
     error: str | None
+    speculation: SpeculationCounters | None = None
 
 
 _GOOD_ENDS = frozenset({"stop", "length", "tool_calls", "function_call"})
@@ -118,6 +141,7 @@ class Answer:
         self._reasoning: list[str] = []
         self._prompt_ids: tuple[int, ...] | None = None
         self._ids: list[int] | None = None
+        self._speculation: SpeculationCounters | None = None
         self._done = False
 
     def take(self, at: float, data: str) -> None:
@@ -139,7 +163,7 @@ class Answer:
             raise ChunkError(f"the engine sent an error: {_message(chunk)}")
         try:
             self._chunk(at, chunk)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ChunkError("a chunk has not the form of a chat completion chunk") from error
 
     def _chunk(self, at: float, chunk: dict[str, object]) -> None:
@@ -148,11 +172,24 @@ class Answer:
             self._usage = (int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
         if chunk.get("prompt_token_ids"):
             self._prompt_ids = _ids(chunk["prompt_token_ids"])
+        extension = chunk.get("sglext")
+        if isinstance(extension, dict):
+            self._extension(extension)
         choices = chunk.get("choices") or []
         if not isinstance(choices, list):
             raise TypeError("choices")
         for choice in choices:
             self._choice(at, choice)
+
+    def _extension(self, told: dict[str, object]) -> None:
+        if told.get("input_ids"):
+            self._prompt_ids = _ids(told["input_ids"])
+        answers = told.get("output_ids")
+        if isinstance(answers, list):
+            self._ids = list(_ids(answers[0]))
+        details = told.get("spec_tokens_details")
+        if isinstance(details, dict):
+            self._speculation = request_counters(details)
 
     def _choice(self, at: float, choice: dict[str, object]) -> None:
         delta = choice.get("delta") or {}
@@ -195,6 +232,7 @@ class Answer:
             prompt_token_ids=self._prompt_ids,
             token_ids=None if self._ids is None else tuple(self._ids),
             error=error or self._fault(),
+            speculation=self._speculation,
         )
 
     def _fault(self) -> str | None:

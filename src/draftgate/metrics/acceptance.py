@@ -23,14 +23,6 @@ def since(later: SpeculationCounters, earlier: SpeculationCounters) -> Speculati
     return SpeculationCounters(drafts, proposed, accepted, tuple(positions))
 
 
-def of_a_chain(verify_steps: float, decode_tokens: float, k: int) -> SpeculationCounters:
-    """Counters of an engine at rest that publishes its steps and its tokens alone (SGLang), for chains of K.
-
-    A step gives what it accepts and one token of its own. Nothing is known by position.
-    """
-    return SpeculationCounters(verify_steps, k * verify_steps, decode_tokens - verify_steps, ())
-
-
 def acceptance_rate(counters: SpeculationCounters) -> float | None:
     """accepted / proposed, 0 … 1; None before anything was proposed.
 
@@ -77,15 +69,22 @@ def window_rate(
 def length_since_start(sample: EngineSample) -> float | None:
     """Tokens per verify step since the engine started, bonus token included.
 
-    From exact counters where there are some, else decode tokens / verify steps. SGLang counts the tokens at
-    every step and the steps when their request ends, so that this reads high while requests run, and exact at
-    rest.
+    From exact counters where there are some. Else from tokens and verify steps, which SGLang counts at a
+    request's end (managers/tokenizer_manager.py of 0.5.20): at rest from its decode tokens, counted at every
+    step as they were accepted (scheduler_components/metrics_reporter.py), so that both are of the same
+    requests; while some run, from the generated tokens less the first of each request, which prefill gave.
+    These lack what a request's last step gave beyond its end, so this form is low, by up to K tokens per
+    request.
     """
     if sample.speculation is not None:
         return acceptance_length(sample.speculation)
-    if not sample.verify_steps or sample.decode_tokens is None:
+    if not sample.verify_steps:
         return None
-    return sample.decode_tokens / sample.verify_steps
+    if sample.decode_tokens is not None and not sample.requests:
+        return sample.decode_tokens / sample.verify_steps
+    if sample.generated_tokens is None or sample.finished_requests is None:
+        return None
+    return (sample.generated_tokens - sample.finished_requests) / sample.verify_steps
 
 
 def _flat(counters: SpeculationCounters) -> tuple[float, ...]:

@@ -46,6 +46,7 @@ def read(text: str, rules: Rules) -> EngineSample | None:
         speculation=_speculation(values, rules, found),
         window=_window(values),
         verify_steps=take(Quantity.VERIFY_STEPS),
+        finished_requests=take(Quantity.FINISHED_REQUESTS),
         generated_tokens=take(Quantity.GENERATED_TOKENS),
         prompt_tokens=take(Quantity.PROMPT_TOKENS),
         decode_tokens=take(Quantity.DECODE_TOKENS),

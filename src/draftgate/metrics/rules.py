@@ -30,6 +30,7 @@ class Quantity(enum.StrEnum):
     WINDOW_RATE = "window_rate"
     WINDOW_SLOTS = "window_slots"
     VERIFY_STEPS = "verify_steps"
+    FINISHED_REQUESTS = "finished_requests"
     GENERATED_TOKENS = "generated_tokens"
     PROMPT_TOKENS = "prompt_tokens"
     DECODE_TOKENS = "decode_tokens"
@@ -181,6 +182,7 @@ _SGLANG_0_5_13 = replace(
     scalars=(
         *_SGLANG_0_5_11.scalars,
         Rule(Quantity.VERIFY_STEPS, "sglang:spec_verify_calls_total"),
+        Rule(Quantity.FINISHED_REQUESTS, "sglang:num_requests_total"),
     ),
 )
 

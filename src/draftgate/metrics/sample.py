@@ -64,6 +64,7 @@ class EngineSample:
         speculation: exact counters (vLLM).
         window: window means (SGLang).
         verify_steps: verify steps of finished requests (SGLang from 0.5.13).
+        finished_requests: requests behind ``generated_tokens`` where these move at a request's end only.
         generated_tokens: output tokens, the first one of each request included.
         prompt_tokens: prompt tokens, cached ones included.
         decode_tokens: output tokens counted at every step, without the first of each request, where
@@ -81,6 +82,7 @@ class EngineSample:
     speculation: SpeculationCounters | None = None
     window: AcceptanceWindow | None = None
     verify_steps: float | None = None
+    finished_requests: float | None = None
     generated_tokens: float | None = None
     prompt_tokens: float | None = None
     decode_tokens: float | None = None

@@ -11,6 +11,8 @@ from draftgate.errors import EngineUnreachable
 from draftgate.metrics.faults import Fault, UnusableAnswer
 from draftgate.metrics.rules import Dialect, Rules, rules_for
 from draftgate.profile.model import Profile
+from draftgate.settings import settings
+from draftgate.sidecar.requests import RequestFiles
 
 # 16 data-parallel ranks say about 1 MiB; looking through as much as this takes under a second.
 MAX_ANSWER = 8 * 2**20
@@ -29,6 +31,7 @@ class SidecarConfig:
         stall_seconds: without any progress, requests in hand, from which on the engine counts as stalled.
         scrape_timeout: seconds for the engine's answer, at most, whatever Prometheus allows.
         probe_timeout: seconds for each step of a readiness check.
+        request_files: None where the engine writes none.
         ready_seconds: how long a generation that succeeded says that the engine can generate.
     """
 
@@ -41,6 +44,7 @@ class SidecarConfig:
     topk: int
     engine_url: str
     api_key_file: Path | None = None
+    request_files: RequestFiles | None = None
     stall_seconds: float = 60.0
     scrape_timeout: float = 10.0
     probe_timeout: float = 5.0
@@ -95,9 +99,22 @@ def configure(
         topk=speculation.topk if speculation else 1,
         engine_url=_checked(engine_url),
         api_key_file=profile.server.api_key_file,
+        request_files=_request_files(profile),
         stall_seconds=stall_seconds,
         scrape_timeout=scrape_timeout,
     )
+
+
+def _request_files(profile: Profile) -> RequestFiles | None:
+    """By SGLang's own flags; a relative folder lies in the launch's working folder, which SGLang runs in."""
+    told, speculation = profile.engine_flags.get("export-metrics-to-file-dir"), profile.speculation
+    if told is None or speculation is None:
+        return None
+    positions = speculation.depth or speculation.num_speculative_tokens
+    folder = Path(str(told))
+    if folder.is_absolute():
+        return RequestFiles(folder.parent, folder.name, positions)
+    return RequestFiles(settings().state_dir, f"work/*/{folder}", positions)
 
 
 def _public_name(model: str) -> str:

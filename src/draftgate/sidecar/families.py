@@ -40,6 +40,9 @@ class Family:
         return f"# HELP {self.name} {self.meaning}.{source}\n# TYPE {self.name} {self.kind.value}\n"
 
 
+# SGLang has no series of them; each request's line tells them at its end.
+_REQUESTS = "its requests' file (--export-metrics-to-file)"
+
 UP = Family("draftgate_up", Kind.GAUGE, "1 if the engine's metrics could be had and understood, else 0")
 PROFILE_INFO = Family(
     "draftgate_profile_info",
@@ -77,25 +80,28 @@ DRAFTS = Family(
     Kind.COUNTER,
     "Verify steps: one per request and engine step that had draft tokens (SGLang: of finished requests)",
     "vllm:spec_decode_num_drafts_total",
-    "sglang:spec_verify_calls_total (from 0.5.13)",
+    "its requests' file, without it sglang:spec_verify_calls_total (from 0.5.13)",
 )
 PROPOSED = Family(
     "draftgate_spec_proposed_tokens_total",
     Kind.COUNTER,
     "Draft tokens proposed",
     "vllm:spec_decode_num_draft_tokens_total",
+    _REQUESTS,
 )
 ACCEPTED = Family(
     "draftgate_spec_accepted_tokens_total",
     Kind.COUNTER,
     "Draft tokens accepted, bonus tokens left out",
     "vllm:spec_decode_num_accepted_tokens_total",
+    _REQUESTS,
 )
 ACCEPTED_PER_POSITION = Family(
     "draftgate_spec_accepted_tokens_per_position_total",
     Kind.COUNTER,
     "Verify steps in which the draft token at this position, and so all before it, was accepted",
     "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    _REQUESTS,
     labels=("position",),
 )
 RATE_SINCE_START = Family(
@@ -103,14 +109,17 @@ RATE_SINCE_START = Family(
     Kind.GAUGE,
     "Accepted / proposed draft tokens since the engine started; for a window divide the counters' increases",
     "vllm:spec_decode_num_accepted_tokens_total / vllm:spec_decode_num_draft_tokens_total",
+    _REQUESTS,
 )
 LENGTH_SINCE_START = Family(
     "draftgate_spec_acceptance_length_since_start",
     Kind.GAUGE,
-    "Tokens per verify step since the engine started, bonus token included "
-    "(SGLang: high while requests run, since it counts their steps at their end)",
+    "Tokens per verify step since the engine started, bonus token included (SGLang without its requests' "
+    "file, while requests run: low, by the tokens that each request's last step gave beyond its end)",
     "1 + vllm:spec_decode_num_accepted_tokens_total / vllm:spec_decode_num_drafts_total",
-    "sglang:realtime_tokens_total{mode=decode} / sglang:spec_verify_calls_total (from 0.5.13)",
+    "its requests' file, without it (from 0.5.13) at rest sglang:realtime_tokens_total{mode=decode} / "
+    "sglang:spec_verify_calls_total, else "
+    "(sglang:generation_tokens_total - sglang:num_requests_total) / sglang:spec_verify_calls_total",
 )
 RATE_RECENT = Family(
     "draftgate_spec_acceptance_ratio_recent",

@@ -14,6 +14,8 @@ from draftgate.sidecar.exposition import exposition
 from draftgate.sidecar.readiness import Readiness, Verdict
 from draftgate.sidecar.watch import Watch
 
+# Where a user keeps files is not for everybody.
+_HIDDEN = frozenset({"api_key_file", "request_files"})
 _Outcome = TypeVar("_Outcome")
 
 
@@ -28,7 +30,7 @@ def report(watch: Watch, readiness: Readiness) -> tuple[Verdict, str]:
     verdict, generation_seconds = _timed(readiness.generate)
     state = scraped.observation.state
     outcome = scraped.fault.meaning if scraped.fault else f"the engine {state.meaning}"
-    shown = (field.name for field in fields(config) if field.name != "api_key_file")
+    shown = (field.name for field in fields(config) if field.name not in _HIDDEN)
     lines = [
         f"probe of profile {config.profile}: {'ready' if verdict.ready else 'not ready'}",
         "",

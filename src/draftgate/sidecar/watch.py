@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from draftgate.client.exchange import exchange
 from draftgate.metrics.exposition import decode
@@ -12,6 +13,7 @@ from draftgate.metrics.sample import EngineSample
 from draftgate.metrics.state import EngineState
 from draftgate.sidecar.config import MAX_ANSWER, SidecarConfig
 from draftgate.sidecar.exposition import Scrape
+from draftgate.sidecar.requests import RequestReader
 from draftgate.sidecar.tracker import Observation, Tracker
 
 _UNREACHABLE = frozenset({Fault.REFUSED, Fault.TIMEOUT, Fault.CONNECTION})
@@ -23,6 +25,7 @@ class Watch:
     def __init__(self, config: SidecarConfig) -> None:
         self.config = config
         self._tracker = Tracker(config.stall_seconds)
+        self._requests = RequestReader(config.request_files) if config.request_files else None
 
     def scrape(self, seconds: float) -> Scrape:
         """Ask the engine now; never raises, since an engine that fails is what a sidecar reports.
@@ -46,4 +49,7 @@ class Watch:
         answer = exchange(url, seconds=seconds, max_bytes=MAX_ANSWER)
         if answer.status != 200:
             raise UnusableAnswer(Fault.HTTP_STATUS, answer.status)
-        return read(decode(answer.body), self.config.rules)
+        sample = read(decode(answer.body), self.config.rules)
+        if sample is None or self._requests is None:
+            return sample
+        return replace(sample, speculation=self._requests.read())

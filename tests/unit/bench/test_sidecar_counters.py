@@ -26,16 +26,11 @@ def served(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 def test_counters_are_read_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     served(monkeypatch, EXPOSITION)
-    assert sidecar_counters("http://sidecar", 3) == SpeculationCounters(10, 30, 24, (9, 8, 7))
-
-
-def test_an_engine_that_counts_steps_and_tokens_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    served(monkeypatch, "draftgate_spec_drafts_total 10.0\ndraftgate_decode_tokens_total 24.0\n")
-    assert sidecar_counters("http://sidecar", 3) == SpeculationCounters(10, 30, 14, ())
+    assert sidecar_counters("http://sidecar") == SpeculationCounters(10, 30, 24, (9, 8, 7))
 
 
 def test_a_sidecar_of_a_plain_engine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     served(monkeypatch, "draftgate_up 1.0\n")
     with pytest.raises(BenchRefused) as caught:
-        sidecar_counters("http://sidecar", 3)
+        sidecar_counters("http://sidecar")
     assert caught.value.where == "http://sidecar/metrics"

@@ -36,7 +36,7 @@ AFTER = EngineSample(
 def test_differences() -> None:
     counted = SpeculationCounters(4, 12, 9, (4, 3, 2))
     assert window(Edge(BEFORE, True), Edge(AFTER, True)) == EngineWindow(
-        True, False, 15, 30, 0, 0, 30, speculation=counted
+        True, False, 15, 30, 0, 0, 30, counted
     )
 
 

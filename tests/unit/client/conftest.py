@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from draftgate.client.completion import ChatRequest, CompletionRecord, Message, Role, Sampling
 from draftgate.client.stream import StreamClient
+from draftgate.metrics.rules import Dialect
 
 
 @dataclass
@@ -63,9 +64,9 @@ def double() -> StreamDouble:
 @pytest.fixture
 def ask(double: StreamDouble) -> Ask:
     """Send one request to the double and return its record."""
-    request = ChatRequest("p", "tiny", (Message(Role.USER, "hello"),), Sampling(max_tokens=8))
 
-    async def once(key: str | None, seconds: float) -> CompletionRecord:
+    async def once(key: str | None, seconds: float, dialect: Dialect | None) -> CompletionRecord:
+        request = ChatRequest("p", "tiny", (Message(Role.USER, "hello"),), Sampling(max_tokens=8), dialect)
         app = web.Application()
         app.router.add_post("/v1/chat/completions", double.chat)
         async with TestServer(app, host="127.0.0.1") as server:
@@ -74,4 +75,4 @@ def ask(double: StreamDouble) -> Ask:
             async with StreamClient(url, api_key=secret, request_seconds=seconds) as client:
                 return await client.chat(request)
 
-    return lambda key=None, seconds=20.0: asyncio.run(once(key, seconds))
+    return lambda key=None, seconds=20.0, dialect=None: asyncio.run(once(key, seconds, dialect))

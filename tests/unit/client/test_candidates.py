@@ -10,6 +10,7 @@ from draftgate.client import candidates
 from draftgate.client.candidates import next_token_logprobs
 from draftgate.client.exchange import Answer
 from draftgate.metrics.faults import Fault, UnusableAnswer
+from draftgate.metrics.rules import Dialect
 
 Sent = list[tuple[str, Mapping[str, object], str | None]]
 
@@ -33,6 +34,18 @@ def test_the_exact_prefix_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     ((url, body, key),) = sent
     assert (url, key) == ("http://engine/v1/completions", "k")
     assert (body["prompt"], body["max_tokens"], body["temperature"]) == ([1, 2, 3], 1, 0.0)
+
+
+def test_sglang_is_asked_at_its_own_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"meta_info": {"output_top_logprobs": [[[-0.5, 7, None], [-1.5, 9, None]]]}}
+    sent = served(monkeypatch, told)
+    found = next_token_logprobs(
+        "http://engine", "tiny", (1, 2, 3), api_key=SecretStr("k"), dialect=Dialect.SGLANG
+    )
+    assert found == {7: -0.5, 9: -1.5}
+    ((url, body, key),) = sent
+    assert (url, key) == ("http://engine/generate", "k")
+    assert (body["input_ids"], body["return_logprob"]) == ([1, 2, 3], True)
 
 
 @pytest.mark.parametrize(

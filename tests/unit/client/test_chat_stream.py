@@ -8,6 +8,8 @@ import json
 import pytest
 
 from draftgate.client.stream import StreamClient
+from draftgate.metrics.rules import Dialect
+from draftgate.metrics.sample import SpeculationCounters
 
 from .conftest import Ask, StreamDouble
 
@@ -72,6 +74,32 @@ def test_sampling_is_stated_in_full(ask: Ask, double: StreamDouble) -> None:
     ]
 
 
+def test_sglang_is_asked_in_its_own_words_and_tells_all_at_the_end(ask: Ask, double: StreamDouble) -> None:
+    # As SGLang 0.5.20 ends a stream (entrypoints/openai/serving_chat.py).
+    told = {
+        "input_ids": [1, 2, 3],
+        "output_ids": [[5, 6, 7, 8]],
+        "spec_tokens_details": {
+            "spec_verify_ct": 2,
+            "spec_num_proposed_drafts": 6,
+            "spec_correct_drafts_histogram": [1, 1],
+        },
+    }
+    double.pieces = [ROLE, delta("ab"), delta("cd", finish="length"), event({"choices": [], "sglext": told})]
+    double.pieces += [USAGE, DONE]
+    record = ask(dialect=Dialect.SGLANG)
+    assert record.error is None
+    assert (record.token_ids, record.prompt_token_ids) == ((5, 6, 7, 8), (1, 2, 3))
+    assert record.speculation == SpeculationCounters(2, 6, 1, (1,))
+    assert "return_token_ids" not in double.bodies[0]
+    asked = {name for name, value in double.bodies[0].items() if name.startswith("return_") and value is True}
+    assert asked == {
+        "return_input_ids_in_sglext",
+        "return_output_ids_in_sglext",
+        "return_spec_tokens_details",
+    }
+
+
 def test_bytes_cut_anywhere_and_keep_alives_change_nothing(ask: Ask, double: StreamDouble) -> None:
     double.pieces = [bytes([byte]) for byte in b": keep-alive\n\n".join(GOOD)]
     assert ask().text == "abñ🐍"
@@ -107,6 +135,10 @@ def test_the_first_token_may_be_reasoning(ask: Ask, double: StreamDouble, name: 
         ([b"data: {]\n\n"], "ChunkError: a chunk is not JSON"),
         ([b"data: 7\n\n"], "ChunkError: a chunk is not a JSON object"),
         ([event({"choices": 7})], "ChunkError: a chunk has not the form of a chat completion chunk"),
+        (
+            [event({"choices": [], "sglext": {"output_ids": []}})],
+            "ChunkError: a chunk has not the form of a chat completion chunk",
+        ),
         ([event({"choices": [7]})], "ChunkError: a chunk has not the form of a chat completion chunk"),
         ([event({"usage": {}})], "ChunkError: a chunk has not the form of a chat completion chunk"),
         ([b'data: "\xff"\n\n'], "StreamBroken: an event is not UTF-8"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from draftgate.metrics.acceptance import (
@@ -91,7 +93,11 @@ def test_a_tree_has_no_rate() -> None:
 
 def test_length_since_start() -> None:
     assert length_since_start(EngineSample(speculation=COUNTED)) == 2.0
-    assert length_since_start(EngineSample(verify_steps=905, decode_tokens=1810)) == 2.0
+    finished = EngineSample(verify_steps=905, generated_tokens=1813, finished_requests=3)
+    assert length_since_start(finished) == 2.0
+    # Decode tokens count for requests that still run, verify steps do not.
+    assert length_since_start(replace(finished, decode_tokens=1900, running=1)) == 2.0
+    assert length_since_start(replace(finished, decode_tokens=1900, waiting=1)) == 2.0
+    assert length_since_start(replace(finished, decode_tokens=1991, running=0)) == 2.2
     assert length_since_start(EngineSample(generated_tokens=5)) is None
-    assert length_since_start(EngineSample(verify_steps=0, decode_tokens=0)) is None
-    assert length_since_start(EngineSample(verify_steps=5)) is None
+    assert length_since_start(EngineSample(verify_steps=0, generated_tokens=0, finished_requests=0)) is None

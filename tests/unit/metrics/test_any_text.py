@@ -83,6 +83,7 @@ _SAMPLE = st.builds(
     speculation=st.none() | _SPECULATION,
     window=st.none(),
     verify_steps=st.none(),
+    finished_requests=st.none(),
     generated_tokens=_COUNT,
     prompt_tokens=_COUNT,
     decode_tokens=st.none(),

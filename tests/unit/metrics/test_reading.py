@@ -82,6 +82,7 @@ def test_sglang_fixtures_whole(name: str, ttft: Histogram, per_token: Histogram)
     assert sample(exposition(name), Dialect.SGLANG) == EngineSample(
         window=AcceptanceWindow(length=1.0, raw_rate=0.0, slots=4.0),
         verify_steps=905.0,
+        finished_requests=3.0,
         generated_tokens=908.0,
         prompt_tokens=16.0,
         decode_tokens=909.0,
@@ -211,7 +212,7 @@ def test_streaming_and_plain_requests_are_summed() -> None:
         if line.startswith(tuple(tokenizer)) and "cached" not in line:
             text += line.replace("{", '{is_streaming="true",', 1) + "\n"
     found = sample(text, Dialect.SGLANG)
-    assert (found.generated_tokens, found.prompt_tokens) == (1816.0, 32.0)
+    assert (found.generated_tokens, found.prompt_tokens, found.finished_requests) == (1816.0, 32.0, 6.0)
     assert found.ttft is not None
     assert found.ttft.count == 6.0
 

@@ -22,7 +22,7 @@ def sample(name: str) -> EngineSample:
 def test_after_its_requests_all_counters_agree() -> None:
     found = sample("eagle-busy-done")
     assert found.window == AcceptanceWindow(1.4736842105263157, 0.15789473684210525, 4)
-    assert (found.decode_tokens, found.verify_steps) == (15234, 5351)
+    assert (found.decode_tokens, found.verify_steps, found.finished_requests) == (15234, 5351, 107)
     assert (found.running, found.waiting) == (0, 0)
 
 
