@@ -82,6 +82,8 @@ def _running(profile: str, folder: Path, *sets: str) -> Iterator[RunningEngine]:
         process = subprocess.Popen(
             loaded.command.argv(str(python)),
             env={"OMP_NUM_THREADS": "2", **environment},
+            # SGLang writes its requests' file below.
+            cwd=folder,
             stdout=out,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

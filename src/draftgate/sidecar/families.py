@@ -115,7 +115,7 @@ LENGTH_SINCE_START = Family(
     "draftgate_spec_acceptance_length_since_start",
     Kind.GAUGE,
     "Tokens per verify step since the engine started, bonus token included (SGLang without its requests' "
-    "file, while requests run: low, by the tokens that each request's last step gave beyond its end)",
+    "file, while requests run: low, by what each request's last step gave beyond its end)",
     "1 + vllm:spec_decode_num_accepted_tokens_total / vllm:spec_decode_num_drafts_total",
     "its requests' file, without it (from 0.5.13) at rest sglang:realtime_tokens_total{mode=decode} / "
     "sglang:spec_verify_calls_total, else "
