@@ -14,11 +14,12 @@ from draftgate.client.candidates import next_token_logprobs
 from draftgate.client.completion import CompletionRecord
 from draftgate.client.exchange import exchange
 from draftgate.errors import BenchRefused
+from draftgate.host.processes import wait_until
 from draftgate.metrics.acceptance import since
 from draftgate.metrics.exposition import decode, parse, select
 from draftgate.metrics.requests import total
 from draftgate.metrics.rules import Dialect
-from draftgate.metrics.sample import SpeculationCounters
+from draftgate.metrics.sample import EngineSample, SpeculationCounters
 from draftgate.sidecar import families
 
 Answered = Callable[[CompletionRecord], None]
@@ -60,12 +61,19 @@ def measure_with_drafter(arm: Arm, sidecar_url: str, workload: Workload, answere
         EngineUnreachable: the engine or the sidecar does not answer.
     """
     edges: list[SpeculationCounters] = []
-    result = run(
-        endpoint_of(arm.profile, arm.command),
-        workload,
-        on_record=answered,
-        at_rest=lambda: edges.append(sidecar_counters(sidecar_url)),
-    )
+
+    def read(sample: EngineSample) -> None:
+        counted = sample.speculation.drafts if sample.speculation else sample.verify_steps
+        edges.append(sidecar_counters(sidecar_url))
+
+        def level() -> bool:
+            edges[-1] = sidecar_counters(sidecar_url)
+            return edges[-1].drafts == counted
+
+        # SGLang answers a request before it writes the line that the sidecar reads.
+        wait_until(level, _SECONDS)
+
+    result = run(endpoint_of(arm.profile, arm.command), workload, on_record=answered, at_rest=read)
     _refuse(result, arm)
     before, after = edges
     counters = since(after, before)

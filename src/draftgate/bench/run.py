@@ -17,6 +17,7 @@ from draftgate.client.completion import ChatRequest, CompletionRecord
 from draftgate.client.stream import StreamClient
 from draftgate.errors import EngineUnreachable
 from draftgate.metrics.requests import total
+from draftgate.metrics.sample import EngineSample
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,14 @@ def run(
     workload: Workload,
     *,
     on_record: Callable[[CompletionRecord], None] = lambda record: None,
-    at_rest: Callable[[], None] = lambda: None,
+    at_rest: Callable[[EngineSample], None] = lambda sample: None,
 ) -> Result:
     """Measure ``workload`` on a running engine.
 
     Args:
         on_record: called after each request of the window.
-        at_rest: called at both edges of the window, when the engine's counters stand still.
+        at_rest: called at both edges of the window with what the engine says there, when its counters stand
+            still.
 
     Raises:
         EngineUnreachable: its warm-up fails, or its metrics vanish.
@@ -62,7 +64,7 @@ async def _run(
     endpoint: Endpoint,
     workload: Workload,
     on_record: Callable[[CompletionRecord], None],
-    at_rest: Callable[[], None],
+    at_rest: Callable[[EngineSample], None],
 ) -> Result:
     # One connection more than requests in flight, for the samples.
     connections = workload.concurrency + 1
@@ -76,12 +78,13 @@ async def _run(
             load = await closed_loop(client, asked, workload.concurrency, on_record=on_record)
         else:
             before = await edge(scrape)
-            at_rest()
+            at_rest(before.sample)
             load = await closed_loop(
                 client, asked, workload.concurrency, running=_running(scrape), on_record=on_record
             )
-            engine = _with_requests_own(window(before, await edge(scrape)), load)
-            at_rest()
+            after = await edge(scrape)
+            engine = _with_requests_own(window(before, after), load)
+            at_rest(after.sample)
     figures = measure(load)
     found = findings(workload, load, figures, engine, speculates=endpoint.speculates)
     return Result(workload, load, figures, engine, found)

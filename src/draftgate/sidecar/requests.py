@@ -13,6 +13,8 @@ from draftgate.metrics.sample import SpeculationCounters
 
 # Of what SGLang writes anew each hour: sglang-request-metrics-20261201_10.log.
 _NAMES = "sglang-request-metrics-*.log"
+# And of its log of requests, the hours that are over.
+_OVER = "*.log.2*"
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,9 @@ class RequestReader:
             files = sorted(folder.glob(_NAMES)) if folder else []
             for path in files:
                 self._read_on(path)
-            for path in files[:-1]:
-                # SGLang begins a file each hour: what was read of those before would fill the disk.
+            over = folder.glob(_OVER) if folder else ()
+            for path in (*files[:-1], *over):
+                # SGLang begins a file each hour and takes none away: they would fill the disk.
                 with suppress(OSError):
                     path.unlink()
             return self._sum if files else None

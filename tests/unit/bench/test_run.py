@@ -30,7 +30,7 @@ def test_a_measurement_joins_client_and_engine() -> None:
     rests: list[int] = []
     with ChattingEngine() as engine:
         endpoint = Endpoint(engine.url, engine.model, speculates=True)
-        result = run(endpoint, WORKLOAD, on_record=seen.append, at_rest=lambda: rests.append(len(seen)))
+        result = run(endpoint, WORKLOAD, on_record=seen.append, at_rest=lambda _: rests.append(len(seen)))
     assert codes(result) == set()
     assert [record.prompt_id for record in result.load.records] == [f"p{n}" for n in range(6)]
     assert (result.figures.completed, result.figures.completion_tokens) == (6, 78)

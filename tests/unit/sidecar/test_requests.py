@@ -51,8 +51,9 @@ def test_each_line_counts_once_and_a_cut_one_when_it_is_whole(reader: RequestRea
     path.write_text(LINE + LINE + '{"id": "c"}\n{"spec_accept_histogram": 7}\n[]\nno JSON\n\xff\n')
     assert reader.read() == counted(2)
     path.with_name("sglang-request-metrics-20261201_11.log").write_text(LINE)
+    path.with_name("box_0.log.2026-12-01_10").write_text("over")
     assert reader.read() == counted(3)
-    # That of an hour that is over was read, and would fill the disk.
+    # Those of an hour that is over would fill the disk.
     assert [file.name[-6:] for file in path.parent.iterdir()] == ["11.log"]
     assert reader.read() == counted(3)
 
