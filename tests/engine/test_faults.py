@@ -233,8 +233,9 @@ def test_launcher_guard_and_api_killed_at_once(box: Box) -> None:
     assert box.status()[0] == 11
 
 
-@pytest.mark.parametrize("when", ["imports", "loads"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("when", "number", "code"), [("imports", signal.SIGINT, 130), ("loads", signal.SIGTERM, 143)]
+)
 def test_a_signal_during_start_up(box: Box, when: str, number: signal.Signals, code: int) -> None:
     launched = box.launch()
     session = _session(launched.until_session())
