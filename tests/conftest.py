@@ -21,7 +21,7 @@ hypothesis.settings.load_profile("draftgate")
 Golden = Callable[[str, str], None]
 
 
-# A shell starts jobs in the background with Ctrl-C ignored, nohup with hang-ups; what they start inherits that,
+# A shell starts background jobs with Ctrl-C ignored, nohup with hang-ups; what they start inherits that,
 # and tests send both. With a handler here they are at their defaults there.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
