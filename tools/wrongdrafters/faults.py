@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from draftgate.checkpoint.config import CONFIG, TargetShape, drafter_config, read_config
+from draftgate.checkpoint.config import (
+    CONFIG,
+    TARGET_LAYER_IDS,
+    AuxIds,
+    Ids,
+    TargetShape,
+    drafter_config,
+    read_config,
+)
 from draftgate.engine.aux_layers import default_layers
 from draftgate.errors import CheckpointUnreadable
 from draftgate.launch.overlay import rewritten
@@ -47,8 +55,8 @@ def _aux_order(drafter: Drafter) -> Change:
 
 def _one_layer_early(drafter: Drafter) -> Change:
     aux = drafter_config(drafter.config, drafter.folder / CONFIG).aux
-    top, nested = aux.top_level, aux.nested
-    if top is None and nested is None:
+    top = aux.top_level or _as_inputs(aux)
+    if not top:
         if drafter.target is None:
             raise CheckpointUnreadable(
                 f"{CONFIG} names no layers, and the engines' defaults depend on the target",
@@ -56,12 +64,30 @@ def _one_layer_early(drafter: Drafter) -> Change:
                 next_step="name the target's folder with --target",
             )
         top = default_layers(drafter.target)
-    top = tuple(i + 1 for i in nested or ()) if top is None else top
-    nested = tuple(i - 1 for i in top) if nested is None else nested
-    earlier = replace(aux, top_level=tuple(i - 1 for i in top), nested=tuple(i - 1 for i in nested))
-    if min(earlier.nested or ()) < 0:
-        raise CheckpointUnreadable("no layer is earlier than the first", where=str(drafter.folder))
-    return None, rewritten(drafter.config, earlier)
+    nested = aux.nested or tuple(i - 1 for i in top)
+    earlier = replace(aux, top_level=_one_less(top), nested=_one_less(nested))
+    config = dict(drafter.config)
+    # Engines that read one of these as well find the same layers in it.
+    if aux.target_layer_ids:
+        config[TARGET_LAYER_IDS] = list(_one_less(aux.target_layer_ids))
+    if aux.layer_ids:
+        config["eagle_config"] = {**config["eagle_config"], "layer_ids": list(_one_less(aux.layer_ids))}
+    return None, rewritten(config, earlier)
+
+
+def _as_inputs(aux: AuxIds) -> Ids:
+    """The layers of a config.json without the top-level key: as `draftgate.engine.aux_rules` has it, nested
+    and target_layer_ids count outputs, layer_ids inputs.
+    """
+    if outputs := aux.nested or aux.target_layer_ids:
+        return tuple(i + 1 for i in outputs)
+    return aux.layer_ids or ()
+
+
+def _one_less(ids: Ids) -> Ids:
+    if min(ids) < 1:
+        raise CheckpointUnreadable("no layer is earlier than the first", why=f"{CONFIG} names {ids}")
+    return tuple(i - 1 for i in ids)
 
 
 def _no_d2t(drafter: Drafter) -> Change:
@@ -103,7 +129,7 @@ FAULTS = (
     ),
     Fault(
         "one-layer-early",
-        "Both spellings of the aux layer ids in `config.json` are one lower: `fc` is fed the states one "
+        "Every spelling of the aux layer ids in `config.json` is one lower: `fc` is fed the states one "
         "layer before those it was trained on. (SGLang from 0.5.13 on adds one to nested ids that begin with "
         "1, for DeepSeek-style targets only: there state `drafter.aux_layers` in the profile instead.)",
         _one_layer_early,

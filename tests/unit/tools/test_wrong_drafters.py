@@ -77,6 +77,41 @@ def test_the_layers_are_one_lower_to_both_engines(out: Path) -> None:
     assert good == {key: wrong[key] for key in good}
 
 
+TOP, NESTED = "eagle_aux_hidden_state_layer_ids", "eagle_config"
+
+
+@pytest.mark.parametrize(
+    ("named", "earlier"),
+    [
+        ({TOP: [3, 5, 6]}, {TOP: [2, 4, 5], NESTED: {TOP: [1, 3, 4]}}),
+        ({NESTED: {TOP: [2, 4, 5]}}, {TOP: [2, 4, 5], NESTED: {TOP: [1, 3, 4]}}),
+        (
+            {"target_layer_ids": [2, 4, 5]},
+            {TOP: [2, 4, 5], NESTED: {TOP: [1, 3, 4]}, "target_layer_ids": [1, 3, 4]},
+        ),
+        (
+            {NESTED: {"layer_ids": [3, 5, 6]}},
+            {TOP: [2, 4, 5], NESTED: {TOP: [1, 3, 4], "layer_ids": [2, 4, 5]}},
+        ),
+    ],
+)
+def test_every_spelling_is_one_lower(
+    tmp_path: Path, named: dict[str, object], earlier: dict[str, object]
+) -> None:
+    """And the two that the pins read first are always there, so that none takes its defaults."""
+    rest = json.loads((GOOD / "config.json").read_text())
+    del rest[TOP], rest[NESTED]
+    drafter = tmp_path / "drafter"
+    drafter.mkdir()
+    write(read(GOOD), drafter)
+    (drafter / "config.json").write_text(json.dumps(rest | named))
+    made = make(drafter, tmp_path / "out")["one-layer-early"]
+    assert isinstance(made, Path)
+    found = json.loads((made / "config.json").read_text())
+    assert found[NESTED].pop("use_aux_hidden_state") is True
+    assert found == rest | earlier
+
+
 def test_what_is_missing_is_missing(out: Path) -> None:
     assert "d2t" not in read(out / "no-d2t").tensors
     assert "lm_head.weight" not in read(out / "no-lm-head").tensors
