@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from draftgate.bench.counters import EngineWindow, Scrape, edge, window
 from draftgate.bench.endpoint import Endpoint, dialect_of, scraper
@@ -66,6 +67,7 @@ async def _run(
     on_record: Callable[[CompletionRecord], None],
     at_rest: Callable[[EngineSample], None],
 ) -> Result:
+    asyncio.get_running_loop().set_exception_handler(_tell_but_ctrl_c)
     # One connection more than requests in flight, for the samples.
     connections = workload.concurrency + 1
     async with StreamClient(endpoint.base_url, api_key=endpoint.api_key, connections=connections) as client:
@@ -88,6 +90,12 @@ async def _run(
     figures = measure(load)
     found = findings(workload, load, figures, engine, speculates=endpoint.speculates)
     return Result(workload, load, figures, engine, found)
+
+
+def _tell_but_ctrl_c(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Ctrl-C ends whichever task ran just then; asyncio would tell of that as of a fault."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)
 
 
 def _with_requests_own(engine: EngineWindow, load: Load) -> EngineWindow:

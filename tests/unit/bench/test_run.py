@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from draftgate.bench.endpoint import Endpoint, find_model
 from draftgate.bench.guard import Code
-from draftgate.bench.run import Result, run
+from draftgate.bench.run import Result, _tell_but_ctrl_c, run
 from draftgate.bench.workload import Prompt, Workload
 from draftgate.client.completion import CompletionRecord, Message, Role, Sampling
 from draftgate.errors import BenchRefused, EngineUnreachable
@@ -81,3 +83,18 @@ def test_the_only_served_model_is_found() -> None:
     ]
     with pytest.raises(EngineUnreachable):
         find_model(engine.url, None, None)
+
+
+def test_a_task_that_ctrl_c_ended_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        _tell_but_ctrl_c(
+            loop, {"message": "Task exception was never retrieved", "exception": KeyboardInterrupt()}
+        )
+        assert caplog.text == ""
+        _tell_but_ctrl_c(
+            loop, {"message": "Task exception was never retrieved", "exception": ValueError("odd")}
+        )
+        assert "odd" in caplog.text
+    finally:
+        loop.close()
