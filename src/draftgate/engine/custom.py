@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from draftgate.engine.contract import Contract, load_contract, read_contract
-from draftgate.engine.extraction.package import as_text, extract
+from draftgate.engine.extraction.package import as_text, companion_of, extract
 from draftgate.engine.pins import MODULES, PINS, Pin
 from draftgate.errors import EngineMissing
 from draftgate.host.files import private_folder
@@ -39,6 +39,7 @@ print(json.dumps({"folder": list(spec.submodule_search_locations)[0] if spec els
     "engine": version((engine, engine + "-cpu")), "torch": version(("torch",))[1]}))
 """
 _LIMIT_SECONDS = 60
+_COMPANION = "flashinfer-python"
 
 
 def custom(engine: EngineName, source: Path) -> tuple[Pin, Contract]:
@@ -62,6 +63,9 @@ def custom(engine: EngineName, source: Path) -> tuple[Pin, Contract]:
             document = extract(package).document
         except EngineMissing as error:
             return pin, _unverified(pin, str(error.why or error))
+        if package.suffix == ".whl" and companion_of(package):
+            # Its variables are read too, and are not in this wheel.
+            document = {**document, "companions": {_COMPANION: None}}
         private_folder(kept.parent, _SETTING)
         scratch = kept.with_suffix(f".{os.getpid()}")
         scratch.write_text(as_text(document), encoding="utf-8")

@@ -65,9 +65,7 @@ def extract(source: Path, pin: str = "custom", companion: Path | None = None) ->
         found = _parser(package, platform, Path(scratch))
         read = variables(package.root, package.name)
         beside = package.root / _COMPANION if source.is_dir() and platform == "cuda" else companion
-        companions: dict[str, str | None] = {}
-        if companion is None and source.is_file() and companion_of(source):
-            companions["flashinfer-python"] = None
+        companions = {}
         if beside is not None and beside.exists():
             with _opened(beside) as library:
                 companions[library.distribution] = library.version
@@ -90,8 +88,9 @@ def extract(source: Path, pin: str = "custom", companion: Path | None = None) ->
 def companion_of(wheel: Path) -> str | None:
     """The version of flashinfer-python that a wheel pins, or None."""
     with zipfile.ZipFile(wheel) as archive:
-        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        match = _REQUIRED.search(archive.read(name).decode())
+        names = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        name = next(names, None)
+        match = _REQUIRED.search(archive.read(name).decode()) if name else None
     return match[1] if match else None
 
 
