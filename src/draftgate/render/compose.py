@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from draftgate import __version__
 from draftgate.engine.contract import Contract
 from draftgate.engine.pins import Pin
+from draftgate.errors import Fault, ProfileError
 from draftgate.profile.model import Line, Profile
 from draftgate.render.yaml import Value, as_yaml
 
 _HEAD = "# Rendered by `draftgate render --format compose`; a test holds it equal. Change profiles/ instead."
+_T = TypeVar("_T")
 _BIND = "${DRAFTGATE_BIND:-127.0.0.1}"
 # In the sandbox's network, where Prometheus and the published ports reach it.
 _ALL = "0.0.0.0"  # noqa: S104
@@ -63,10 +66,15 @@ def as_compose(services: Sequence[Service], torch_index: str) -> str:
 
     Args:
         torch_index: where torch's CPU builds are, for images that are built.
+
+    Raises:
+        ProfileError: the profiles differ in what is one behind one address.
     """
-    (port,) = {one.profile.server.port for one in services}
-    (sidecar_port,) = {one.profile.sidecar.port for one in services}
+    port = _shared("server.port", {one.profile.server.port for one in services})
+    sidecar_port = _shared("sidecar.port", {one.profile.sidecar.port for one in services})
     keys = {one.profile.server.api_key_file for one in services} - {None}
+    if keys:
+        _shared("server.api_key_file", keys)
     document: dict[str, Value] = {
         "name": "draftgate",
         "services": {
@@ -84,6 +92,15 @@ def as_compose(services: Sequence[Service], torch_index: str) -> str:
         },
     }
     return f"{_HEAD}\n{as_yaml(document)}"
+
+
+def _shared(key: str, values: set[_T]) -> _T:
+    """The one value of all profiles."""
+    if len(values) > 1:
+        told = ", ".join(sorted(map(str, values)))
+        what = f"must be one for all profiles behind one address, and is {told}: render one, or --set it"
+        raise ProfileError("compose.yaml", (Fault(key, "profiles", what),))
+    return next(iter(values))
 
 
 def _hardened() -> dict[str, Value]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +100,18 @@ def test_a_key_goes_by_a_secret_file_to_engine_and_sidecar() -> None:
     odd = yaml.safe_load(rendered("sglang-cpu", "--set", "server.api_key_file=/keys/$it"))
     assert odd["secrets"]["api_key"] == {"file": "/keys/$$it"}
     assert "api_key" not in yaml.safe_load(rendered())["secrets"]
+
+
+def test_profiles_that_differ_in_the_address_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('description = "x"\nextends = ["vllm-cpu"]\n[server]\nport = 8001\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "draftgate", "render", "--format", "compose"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "DRAFTGATE_PROFILE_PATH": str(tmp_path)},
+    )
+    assert done.returncode == 3
+    assert "server.port: must be one for all profiles behind one address, and is 8000, 8001" in done.stderr
 
 
 @pytest.mark.parametrize("pin", ["vllm-cpu", "sglang-cpu"])
