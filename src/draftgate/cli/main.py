@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import sys
 from typing import Annotated, NoReturn
 
@@ -73,6 +74,10 @@ app.command()(demo.demo)
 def main() -> None:
     """Run one verb and leave with its exit code; the only place that prints an error."""
     debug = "--debug" in sys.argv
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character is no fault of the table's.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except (DraftgateError, OSError) as error:

@@ -10,6 +10,8 @@ import typer
 from draftgate.cli.load import Loaded, catalogue, load
 from draftgate.cli.output import print_json, print_table
 from draftgate.cli.profiles import Json, Sets
+from draftgate.errors import ProfileError
+from draftgate.profile.model import Line
 from draftgate.render.command import Format, as_argv, as_env, as_json, as_shell, explained
 
 
@@ -60,6 +62,9 @@ def compose_text(names: Sequence[str], sets: Sequence[str]) -> str:
     services = []
     for name in names:
         loaded = load(name, sets)
+        if loaded.pin.line is Line.CUSTOM:
+            what = "an own build has no image: serve it natively"
+            raise ProfileError(name, (loaded.fault("engine.line", what),))
         stop = stop_limit(loaded.profile.launch.drain_seconds)
         services.append(Service(loaded.profile, loaded.pin, loaded.contract, stop, tuple(sets)))
     # Not this user's own index: the file is for everybody.

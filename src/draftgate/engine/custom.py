@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from draftgate.engine.contract import Contract, load_contract, read_contract
-from draftgate.engine.extraction.package import as_text, companion_of, extract
+from draftgate.engine.extraction.package import MARKS, as_text, companion_of, extract
 from draftgate.engine.pins import MODULES, PINS, Pin
 from draftgate.errors import EngineMissing
 from draftgate.host.files import private_folder
@@ -77,9 +78,20 @@ def custom(engine: EngineName, source: Path) -> tuple[Pin, Contract]:
 
 
 def _of_wheel(engine: EngineName, wheel: Path) -> Pin:
-    if not wheel.is_file():
-        raise EngineMissing("there is no such wheel", where=str(wheel), next_step="state engine.source")
-    distribution, version = wheel.name.split("-")[:2]
+    try:
+        names = set(zipfile.ZipFile(wheel).namelist())
+    except FileNotFoundError:
+        raise EngineMissing(
+            "there is no such wheel", where=str(wheel), next_step="state engine.source"
+        ) from None
+    except (OSError, zipfile.BadZipFile) as error:
+        raise EngineMissing("engine.source is no wheel", where=str(wheel), why=str(error)) from None
+    distribution, _, rest = wheel.name.partition("-")
+    version = rest.partition("-")[0]
+    if not version or MARKS[engine.value] not in names:
+        raise EngineMissing(
+            f"there is no {engine} in this wheel", where=str(wheel), why=f"no {MARKS[engine.value]}"
+        )
     return _pin(engine, distribution.replace("_", "-"), version, torch="", python=None)
 
 

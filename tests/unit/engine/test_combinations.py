@@ -78,6 +78,24 @@ BROKEN = [
         "engine_flags.attention-backend",
     ),
     (
+        "attention backend without SM120 code",
+        "sglang-eagle",
+        ("engine_flags.decode-attention-backend=fa3",),
+        "engine_flags.decode-attention-backend",
+    ),
+    (
+        "attention backend without SM120 code",
+        "sglang-eagle",
+        ("engine_flags.prefill-attention-backend=fa3",),
+        "engine_flags.prefill-attention-backend",
+    ),
+    (
+        "attention backend without SM120 code",
+        "sglang-eagle",
+        ("engine_flags.speculative-draft-attention-backend=fa3",),
+        "engine_flags.speculative-draft-attention-backend",
+    ),
+    (
         "vision backend without SM120 code",
         "sglang",
         ("engine_flags.mm-attention-backend=fa3",),

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from draftgate.cli.load import load
+from draftgate.cli.render import compose_text
 from draftgate.engine import custom
 from draftgate.engine.contract import CONTRACTS
 from draftgate.engine.extraction.package import Extraction
-from draftgate.errors import EngineMissing
+from draftgate.errors import EngineMissing, ProfileError
 from draftgate.runtime.environment import engine_python
 from draftgate.settings import settings
 
@@ -75,6 +76,28 @@ def test_a_wheel_is_looked_at_and_not_launched(tmp_path: Path) -> None:
     assert (loaded.pin.version, loaded.contract.unverified is None) == ("0.5.99", False)
     with pytest.raises(EngineMissing):
         engine_python(loaded.pin)
+
+
+def test_an_own_build_has_no_image(tmp_path: Path) -> None:
+    python = own_build(tmp_path / "own", "0.5.99")
+    with pytest.raises(ProfileError) as caught:
+        compose_text(["sglang"], ["engine.line=custom", f"engine.source={python}"])
+    assert [fault.path for fault in caught.value.faults] == ["engine.line"]
+
+
+@pytest.mark.parametrize(
+    "name", ["odd.whl", "sglang-0.5.99-py3-none-any.whl", "vllm-0.5.99-py3-none-any.whl"]
+)
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_only_calls_itself_a_wheel(tmp_path: Path, name: str, whole: bool) -> None:
+    """Its flags would go unchecked, as those of a build whose parser cannot be run."""
+    wheel = tmp_path / name
+    wheel.write_bytes(b"junk")
+    if whole:
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("vllm/engine/arg_utils.py", "")
+    with pytest.raises(EngineMissing):
+        load("sglang", ["engine.line=custom", f"engine.source={wheel}"])
 
 
 def test_a_contract_is_extracted_once_and_again_after_a_change(

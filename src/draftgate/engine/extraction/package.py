@@ -22,7 +22,7 @@ from draftgate.errors import EngineMissing
 
 SCHEMA = 1
 # Where each package keeps its parser, which tells that it is the engine.
-_MARKS = {"vllm": "vllm/engine/arg_utils.py", "sglang": "sglang/srt/server_args.py"}
+MARKS = {"vllm": "vllm/engine/arg_utils.py", "sglang": "sglang/srt/server_args.py"}
 _COMPANION = "flashinfer"
 _REQUIRED = re.compile(r"^Requires-Dist: *flashinfer[-_]python(?:\[[^]]*])? *\(?==([\w.]+)", re.MULTILINE)
 _LIMIT_SECONDS = 300
@@ -146,7 +146,7 @@ def _parser(package: _Package, platform: str, scratch: Path) -> dict[str, Any]:
 @contextmanager
 def _opened(source: Path) -> Iterator[_Package]:
     if source.is_dir():
-        if source.name != _COMPANION and not (source.parent / _MARKS.get(source.name, "no engine")).is_file():
+        if source.name != _COMPANION and not (source.parent / MARKS.get(source.name, "no engine")).is_file():
             raise _no_engine(source)
         distribution, version = _installed(source)
         yield _Package(source.name, source.parent, distribution, version)
@@ -165,7 +165,7 @@ def _opened(source: Path) -> Iterator[_Package]:
 def _unpack(archive: zipfile.ZipFile, folder: Path) -> str | None:
     """Unpacks what is read, and of compiled modules the names alone; the package's name."""
     names = archive.namelist()
-    marks = {**_MARKS, _COMPANION: f"{_COMPANION}/__init__.py"}
+    marks = {**MARKS, _COMPANION: f"{_COMPANION}/__init__.py"}
     package = next((package for package, mark in marks.items() if mark in names), None)
     for name in names:
         if package is None or not name.startswith(f"{package}/"):
@@ -190,6 +190,6 @@ def _installed(folder: Path) -> tuple[str, str | None]:
 def _no_engine(source: Path) -> EngineMissing:
     return EngineMissing(
         f"there is no engine in {source}",
-        why=f"none of {', '.join(_MARKS.values())} is in it",
+        why=f"none of {', '.join(MARKS.values())} is in it",
         next_step="name a wheel of vLLM or SGLang, or the package's folder in its environment",
     )
