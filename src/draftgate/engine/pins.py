@@ -81,6 +81,11 @@ PINS: tuple[Pin, ...] = (
         _SGLANG,
         torch="2.9.1+cu128",
     ),
+    # The first CUDA 13 versions, all on torch 2.11, for machines that already have it.
+    Pin("vllm-torch211", EngineName.VLLM, Line.TORCH211, "vllm", "0.26.0", _VLLM, torch="2.11.0+cu130"),
+    Pin(
+        "sglang-torch211", EngineName.SGLANG, Line.TORCH211, "sglang", "0.5.16", _SGLANG, torch="2.11.0+cu130"
+    ),
     Pin("vllm-cuda13", EngineName.VLLM, Line.CUDA13, "vllm", "0.33.0", _VLLM, torch="2.14.0+cu130"),
     Pin("sglang-cuda13", EngineName.SGLANG, Line.CUDA13, "sglang", "0.5.23", _SGLANG, torch="2.14.1+cu130"),
 )

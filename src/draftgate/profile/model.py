@@ -28,6 +28,7 @@ class Line(enum.StrEnum):
 
     CPU = "cpu"
     CUDA12 = "cuda12"
+    TORCH211 = "torch211"
     CUDA13 = "cuda13"
     CUSTOM = "custom"
 
