@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from draftgate.cli.load import Loaded, load
 from draftgate.cli.profiles import Name, Sets
+from draftgate.cli.served import served_drafter
 from draftgate.engine.adapter import command as engine_command
-from draftgate.errors import CheckpointUnreadable, ProfileError
 from draftgate.profile.model import Profile
+
+if TYPE_CHECKING:
+    from draftgate.launch.overlay import Overlay
 
 WaitLock = Annotated[
     float,
@@ -34,7 +37,8 @@ def launch(name: Name, sets: Sets = None, wait_lock: WaitLock = 0.0, dry_run: Dr
 
     loaded = load(name, sets or [])
     python = engine_python(loaded.pin)
-    profile = _with_drafter(loaded, write=not dry_run)
+    overlay = served_drafter(loaded)
+    profile = _with_drafter(loaded, overlay)
     command = engine_command(profile, loaded.pin, loaded.contract)
     if dry_run:
         from draftgate.render.command import as_shell
@@ -42,47 +46,17 @@ def launch(name: Name, sets: Sets = None, wait_lock: WaitLock = 0.0, dry_run: Dr
         print(f"would be run by {python}, at {command.base_url}:")
         print(as_shell(command))
         return
+    if overlay is not None:
+        overlay.make()
     from draftgate.launch.launcher import launch as run
 
     raise typer.Exit(run(profile, command, python, wait_lock_seconds=wait_lock))
 
 
-def _with_drafter(loaded: Loaded, *, write: bool) -> Profile:
-    """The profile with a drafter that the pin reads as ``drafter.aux_layers`` says, its own config.json read.
-
-    Args:
-        write: make the overlay; else only see that it can be made.
-    """
-    profile, drafter, target = loaded.profile, loaded.profile.drafter, loaded.profile.target
-    if drafter is None:
+def _with_drafter(loaded: Loaded, overlay: Overlay | None) -> Profile:
+    profile = loaded.profile
+    if profile.drafter is None or overlay is None:
         return profile
-    from draftgate.checkpoint.config import read_drafter, read_target
-    from draftgate.checkpoint.folder import find_folder
-    from draftgate.launch.overlay import overlay, plan
-
-    try:
-        folder = find_folder(drafter.model, drafter.revision)
-        config = read_drafter(folder)
-    except CheckpointUnreadable:
-        if drafter.aux_layers is None and not drafter.model.startswith("/"):
-            return profile  # the engine fetches it
-        raise
-    if drafter.architecture not in (None, config.architecture):
-        what = f"its config.json says {config.architecture}"
-        raise ProfileError(profile.name, (loaded.fault("drafter.architecture", what),))
-    known = drafter.model_copy(update={"architecture": config.architecture})
-    loaded.refuse(profile.model_copy(update={"drafter": known}))
-    try:
-        shape = read_target(find_folder(target.model, target.revision))
-    except CheckpointUnreadable:
-        if drafter.aux_layers is None:
-            return profile  # the engine fetches it, and takes what the drafter's config.json gives
-        raise
-    graphs = not profile.execution.eager
-    plan(config, loaded.pin, shape, drafter.aux_layers, graphs=graphs)
-    if drafter.aux_layers is None or not write:
-        return profile
-    path = overlay(folder, loaded.pin, shape, drafter.aux_layers, name=drafter.model, graphs=graphs)
     # A folder has no revision.
-    served = drafter.model_copy(update={"model": str(path), "revision": None})
+    served = profile.drafter.model_copy(update={"model": str(overlay.path), "revision": None})
     return profile.model_copy(update={"drafter": served})

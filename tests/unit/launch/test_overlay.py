@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,9 +53,15 @@ def _tree(folder: Path) -> dict[str, tuple[str, int]]:
     }
 
 
+def _made(folder: Path, pin: str, target: TargetShape, layers: tuple[int, ...] | None, **more: Any) -> Path:
+    """What the engine is given."""
+    found = overlay(folder, pin, target, layers, **more)
+    return folder if found is None else found.make()
+
+
 def test_weights_are_linked_and_the_config_says_both(drafter: Path, data: Path) -> None:
     before = _tree(drafter)
-    made = overlay(drafter, "sglang-cuda12", KIMI, (2, 30, 58), name="AQ-MedAI/Kimi-K25-eagle3")
+    made = _made(drafter, "sglang-cuda12", KIMI, (2, 30, 58), name="AQ-MedAI/Kimi-K25-eagle3")
     assert made.parent == data / "overlays"
     assert made.name.startswith("AQ-MedAI--Kimi-K25-eagle3-")
     assert {entry.name: os.readlink(entry) for entry in made.iterdir() if entry.is_symlink()} == {
@@ -73,26 +80,33 @@ def test_weights_are_linked_and_the_config_says_both(drafter: Path, data: Path) 
     assert _tree(drafter) == before
 
 
+def test_what_is_only_shown_is_not_written(drafter: Path, data: Path) -> None:
+    shown = overlay(drafter, "vllm-cuda12", KIMI, (3, 31, 59))
+    assert not data.exists()
+    assert shown is not None
+    assert shown.path == _made(drafter, "vllm-cuda12", KIMI, (3, 31, 59))
+
+
 def test_made_once_and_mended_when_it_is_not_whole(drafter: Path, data: Path) -> None:
-    first = overlay(drafter, "vllm-cuda12", KIMI, (3, 31, 59))
+    first = _made(drafter, "vllm-cuda12", KIMI, (3, 31, 59))
     made_at = first.stat().st_ino
-    assert overlay(drafter, "vllm-cuda12", KIMI, (3, 31, 59)) == first
+    assert _made(drafter, "vllm-cuda12", KIMI, (3, 31, 59)) == first
     assert first.stat().st_ino == made_at
     (first / "model.safetensors").unlink()
-    assert overlay(drafter, "vllm-cuda12", KIMI, (3, 31, 59)) == first
+    assert _made(drafter, "vllm-cuda12", KIMI, (3, 31, 59)) == first
     assert (first / "model.safetensors").read_bytes() == b"weights"
     assert [entry.name for entry in (data / "overlays").iterdir()] == [first.name]
 
 
 def test_another_drafter_or_other_layers_are_another_folder(drafter: Path, tmp_path: Path) -> None:
-    paths = {overlay(drafter, "vllm-cuda12", KIMI, layers) for layers in ((3, 31, 59), (4, 31, 59))}
+    paths = {_made(drafter, "vllm-cuda12", KIMI, layers) for layers in ((3, 31, 59), (4, 31, 59))}
     (drafter / "second.safetensors").write_bytes(b"more")
-    paths.add(overlay(drafter, "vllm-cuda12", KIMI, (3, 31, 59)))
+    paths.add(_made(drafter, "vllm-cuda12", KIMI, (3, 31, 59)))
     twin = tmp_path / "twin" / "aq"
     drafter.rename(tmp_path / "elsewhere")
     twin.parent.mkdir()
     (tmp_path / "elsewhere").rename(twin)
-    paths.add(overlay(twin, "vllm-cuda12", KIMI, (3, 31, 59)))
+    paths.add(_made(twin, "vllm-cuda12", KIMI, (3, 31, 59)))
     assert len(paths) == 4
 
 
@@ -103,17 +117,17 @@ def test_two_starts_at_once_share_one(drafter: Path, monkeypatch: pytest.MonkeyP
 
     def late(self: Path, target: Path) -> Path:
         monkeypatch.setattr(Path, "rename", rename)
-        other.append(overlay(drafter, "vllm-cuda12", KIMI, (3, 31, 59)))
+        other.append(_made(drafter, "vllm-cuda12", KIMI, (3, 31, 59)))
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", late)
-    assert [overlay(drafter, "vllm-cuda12", KIMI, (3, 31, 59))] == other
+    assert [_made(drafter, "vllm-cuda12", KIMI, (3, 31, 59))] == other
     assert list(other[0].parent.iterdir()) == other
 
 
 def test_no_overlay_where_the_own_config_will_do(drafter: Path, data: Path) -> None:
-    assert overlay(drafter, "sglang-cuda13", KIMI, (2, 30, 58)) == drafter
-    assert overlay(drafter, "vllm-cuda12", KIMI, None) == drafter
+    assert _made(drafter, "sglang-cuda13", KIMI, (2, 30, 58)) == drafter
+    assert _made(drafter, "vllm-cuda12", KIMI, None) == drafter
     assert not data.exists()
 
 
@@ -129,22 +143,22 @@ def test_ids_that_the_pin_passes_over_are_written_even_where_its_defaults_agree(
 
 def test_refused_before_anything_is_written(drafter: Path, data: Path) -> None:
     with pytest.raises(AuxLayersRefused, match="with CUDA graphs"):
-        overlay(drafter, "sglang-cuda12", KIMI, (3, 31, 59))
+        _made(drafter, "sglang-cuda12", KIMI, (3, 31, 59))
     with pytest.raises(AuxLayersRefused, match="with CUDA graphs"):
-        overlay(drafter, "sglang-cuda12", KIMI, None)
+        _made(drafter, "sglang-cuda12", KIMI, None)
     assert not data.exists()
-    assert overlay(drafter, "sglang-cuda12", KIMI, (3, 31, 59), graphs=False) == drafter
+    assert _made(drafter, "sglang-cuda12", KIMI, (3, 31, 59), graphs=False) == drafter
 
 
 def test_a_target_that_was_not_read_is_served_as_it_is_unless_layers_are_asked(drafter: Path) -> None:
     qwen = TargetShape("Qwen3ForCausalLM", 36)
-    assert overlay(drafter, "vllm-cuda12", qwen, None) == drafter
+    assert _made(drafter, "vllm-cuda12", qwen, None) == drafter
     with pytest.raises(AuxLayersRefused, match="of a Qwen3ForCausalLM"):
-        overlay(drafter, "vllm-cuda12", qwen, (2, 18, 33))
+        _made(drafter, "vllm-cuda12", qwen, (2, 18, 33))
 
 
 def test_a_folder_that_cannot_be_written(drafter: Path, data: Path) -> None:
     data.write_text("a file")
     with pytest.raises(FolderUnusable) as refused:
-        overlay(drafter, "vllm-cuda12", KIMI, (3, 31, 59))
+        _made(drafter, "vllm-cuda12", KIMI, (3, 31, 59))
     assert refused.value.where == f"DRAFTGATE_DATA_DIR={data}"
