@@ -62,8 +62,8 @@ def profile() -> str:
         "# Profile keys\n",
         "A profile is a TOML file: `extends` names layers (ordered, later wins), `unset` lists paths that it "
         "takes away from them, and the rest are the keys below. On top of the file come variables "
-        "`DRAFTGATE_SET__path__to__key`, then `--set path=value`. Lists replace; `env` and `engine_flags` "
-        "merge by key. *Required* means that some layer must say it.\n",
+        "`DRAFTGATE_SET__path__to__key`, then `--set path=value`. Lists replace; tables of an engine's own "
+        "names merge by key. *Required* means that some layer must say it.\n",
         "\n".join(_table("", Profile)),
     ]
     for name, field in Profile.model_fields.items():

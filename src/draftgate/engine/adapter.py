@@ -84,6 +84,15 @@ def engine_faults(leaves: Leaves) -> Iterator[Fault]:
         owner = next((derived[one] for one in spellings if one in derived), None)
         if owner:
             yield Fault(dotted(path), entry.origin.name, f"is stated by {owner}: set that instead")
+    for path, entry in leaves.items():
+        if path[:2] != ("speculation", "engine_keys") or len(path) < 3:
+            continue
+        if engine is not EngineName.VLLM:
+            what = "is for vLLM's --speculative-config: state SGLang's own flags in engine_flags"
+            yield Fault(dotted(path), entry.origin.name, what)
+        elif path[2] in vllm.DERIVED_KEYS:
+            what = f"is stated by {vllm.DERIVED_KEYS[path[2]]}: set that instead"
+            yield Fault(dotted(path), entry.origin.name, what)
     topk = leaves.get(("speculation", "topk"))
     if engine is EngineName.VLLM and topk is not None and topk.value != 1:
         yield Fault("speculation.topk", topk.origin.name, "vLLM drafts chains only: must be 1")
@@ -99,8 +108,11 @@ def refusals(profile: Profile, contract: Contract, command: EngineCommand) -> It
     Of an own build whose contract could not be extracted only the second is known.
     """
     if contract.unverified is None:
+        own_keys = profile.speculation.engine_keys if profile.speculation else {}
         for one in check(contract, command):
-            yield Fault(one.source, "", f"{one.name}: {one.what}", one.nearest)
+            key = one.name.removeprefix("--speculative-config.")
+            path = f"speculation.engine_keys.{key}" if key in own_keys else one.source
+            yield Fault(path, "", f"{one.name}: {one.what}", one.nearest)
     yield from broken_combinations(contract, command, profile)
     if profile.drafter is not None and profile.drafter.architecture is not None:
         yield from _unloadable(profile.drafter.architecture, contract)

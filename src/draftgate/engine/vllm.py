@@ -37,11 +37,19 @@ DERIVED: dict[str, str] = dict(_FLAGS) | {
     "config": "the profile: put what it says there",
     "enable-auto-tool-choice": "target.tool_call_parser",
     "shutdown-timeout": "launch.drain_seconds",
-    "speculative-config": "speculation",
+    "speculative-config": "speculation (what it does not know: speculation.engine_keys)",
     "max-cudagraph-capture-size": "execution.graph_max_requests",
     "spec-method": "speculation.method",
     "spec-model": "drafter.model",
     "spec-tokens": "speculation.num_speculative_tokens",
+}
+
+# Keys of --speculative-config that the tool states itself.
+DERIVED_KEYS: dict[str, str] = {
+    "method": "speculation.method",
+    "model": "drafter.model",
+    "num_speculative_tokens": "speculation.num_speculative_tokens",
+    "revision": "drafter.revision",
 }
 
 
@@ -74,6 +82,7 @@ def arguments(profile: Profile, *, cpu: bool) -> Iterator[Argument]:
         }
         if profile.drafter.revision:
             config["revision"] = profile.drafter.revision
+        config |= profile.speculation.engine_keys
         yield Argument("--speculative-config", json.dumps(config), "speculation")
     yield from own_flags(profile)
 

@@ -58,6 +58,8 @@ class Layer:
 
 # Tables whose keys are an engine's names, with dots of their own (vLLM's --compilation-config.mode).
 FREE_TABLES = ("env", "engine_flags")
+# One more, within another table; its keys have no dots.
+_FREE = (*FREE_TABLES, "engine_keys")
 
 
 def dotted(path: KeyPath) -> str:
@@ -106,7 +108,7 @@ def _leaves(
             continue
         path = (*prefix, key.key)
         # An empty table says nothing; as that of a flag or a variable it is a value, and a wrong one.
-        if isinstance(item, AbstractTable) and (item.value or not any(key in FREE_TABLES for key in prefix)):
+        if isinstance(item, AbstractTable) and (item.value or not any(key in _FREE for key in prefix)):
             yield from _leaves(item, path, name, folder)
         else:
             beside = _comment_text(item)

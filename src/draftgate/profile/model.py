@@ -33,6 +33,12 @@ class Line(enum.StrEnum):
     CUSTOM = "custom"
 
 
+def _lists_to_tuples(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+    return value
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -145,6 +151,13 @@ class Speculation(_Section):
         None,
         description="Of a tree: draft steps, each of topk branches; K is then the nodes that are verified.",
     )
+    engine_keys: dict[str, FlagValue] = Field(
+        default_factory=dict,
+        description="Keys of vLLM's --speculative-config that no other key covers, such as "
+        "attention_backend (the drafter's own), merged by key.",
+    )
+
+    _tuples = field_validator("engine_keys", mode="before")(_lists_to_tuples)
 
 
 class Drafter(_Section):
@@ -206,9 +219,4 @@ class Profile(_Section):
         description="Flags of the engine that no other key covers, without the dashes, merged by key.",
     )
 
-    @field_validator("engine_flags", mode="before")
-    @classmethod
-    def _lists_to_tuples(cls, value: object) -> object:
-        if isinstance(value, dict):
-            return {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
-        return value
+    _tuples = field_validator("engine_flags", mode="before")(_lists_to_tuples)

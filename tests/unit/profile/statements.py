@@ -168,6 +168,12 @@ class Words:
                 ),
                 st.just(True),
             ),
+            st.tuples(
+                st.sampled_from(sorted(contract.speculative_keys or ("any",)))
+                .flatmap(lambda key: _misspelt((key,)) | st.just(key))
+                .map(lambda key: ("speculation", "engine_keys", key)),
+                ODD,
+            ),
             # A part of a flag in JSON, as vLLM takes it.
             st.tuples(
                 st.tuples(
