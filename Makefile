@@ -26,11 +26,14 @@ contract: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
 	.venv/bin/pytest -n auto tests/contract
 
-## kernels: the operators of tools/sgl-kernel-cpu, in the engine's environment, which has torch, with our pytest
+## kernels: the operators of tools/sgl-kernel-cpu and the model of tools/kimimodel, in the engine's
+## environment, which has torch, with our pytest
 kernels: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
 	cd tools/sgl-kernel-cpu && PYTHONPATH=src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages) \
 	    $$($(CURDIR)/$(DRAFTGATE) engine python $(PROFILE_ENGINE)) -m pytest -p no:cacheprovider
+	PYTHONPATH=.:$$(echo .venv/lib/python3*/site-packages) \
+	    $$($(DRAFTGATE) engine python $(PROFILE_ENGINE)) -m pytest -p no:cacheprovider tools/kimimodel/tests
 
 engine: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)

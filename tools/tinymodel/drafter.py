@@ -31,11 +31,11 @@ def delayed(x: Tensor, rows: int, dim: int) -> Tensor:
 class MidLayer(nn.Module):
     """The one decoder layer; its attention reads [embedding; feature], both normed."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, attention: nn.Module) -> None:
         super().__init__()
         self.hidden_norm = Norm(shape.hidden, eps=shape.rms_eps)
         self.input_layernorm = Norm(shape.hidden, eps=shape.rms_eps)
-        self.self_attn = Projections(shape, 2 * shape.hidden)
+        self.self_attn = attention
         self.post_attention_layernorm = Norm(shape.hidden, eps=shape.rms_eps)
         self.mlp = Mlp(shape.hidden, shape.drafter_mlp)
 
@@ -83,11 +83,15 @@ class Drafter(nn.Module):
         super().__init__()
         self.shape = shape
         self.fc = nn.Linear(len(shape.aux_layers) * shape.hidden, shape.hidden, bias=False)
-        self.midlayer = MidLayer(shape)
+        self.midlayer = MidLayer(shape, self.attention(shape))
         self.norm = Norm(shape.hidden, eps=shape.rms_eps)
         self.lm_head = nn.Linear(shape.hidden, shape.draft_vocab, bias=False)
         self.register_buffer("d2t", kept - torch.arange(shape.draft_vocab))
         self.register_buffer("t2d", torch.zeros(shape.vocab, dtype=torch.bool).index_fill(0, kept, True))
+
+    def attention(self, shape: Shape) -> nn.Module:
+        """Make the attention of [embedding; feature]; other architectures make others."""
+        return Projections(shape, 2 * shape.hidden)
 
     @property
     def kept(self) -> Tensor:
@@ -132,10 +136,24 @@ def unrolled_loss(drafter: Drafter, target: Target, tokens: Tensor, lengths: Ten
     """
     with torch.no_grad(), torch.autocast(tokens.device.type, enabled=False):
         logits, aux = target(tokens)
+        embedded = target.model.embed_tokens(tokens[:, 1:])
+    return recorded_loss(drafter, logits, aux, embedded, tokens, lengths, steps)
+
+
+def recorded_loss(
+    drafter: Drafter,
+    logits: Tensor,
+    aux: Tensor,
+    embedded: Tensor,
+    tokens: Tensor,
+    lengths: Tensor,
+    steps: int,
+) -> Tensor:
+    """Return `unrolled_loss` from what the target gave for tokens, and its embeddings of tokens 1 ...."""
+    with torch.no_grad():
         wanted = logits[:, 1:]
         usable = drafter.t2d[wanted.argmax(-1)]
-        share = wanted[..., drafter.kept].softmax(-1)
-        embedded = target.model.embed_tokens(tokens[:, 1:])
+        share = wanted[..., drafter.kept].float().softmax(-1)
         chosen = generated(tokens, lengths)
     total = torch.zeros((), device=tokens.device)
     for step, drafted in enumerate(drafter.unroll(embedded, aux[:, :-1], steps)):

@@ -67,9 +67,8 @@ def walk(hits: Tensor, prompt_length: int, new_tokens: int) -> list[int]:
     return accepted
 
 
-def measure(target: Target, drafter: Drafter, tokenizer: Tokenizer, prompts: list[Prompt]) -> Figures:
-    """Replay greedy speculation with K drafts over all prompts."""
-    ids, texts = continuations(target, tokenizer, prompts)
+def measure(target: Target, drafter: Drafter, ids: list[list[int]], texts: Tensor) -> Figures:
+    """Replay greedy speculation with K drafts over all prompts, as `continuations` returned them."""
     hits = matches(target, drafter, texts, K).cpu()
     steps: list[int] = []
     ratios, covered, early = [], [], 0
@@ -104,11 +103,10 @@ def bigram_ratio(target: Target, tokenizer: Tokenizer, prompts: list[Prompt]) ->
 
 
 def samples(
-    target: Target, tokenizer: Tokenizer, prompts: list[Prompt], count: int = 3
+    tokenizer: Tokenizer, prompts: list[Prompt], ids: list[list[int]], texts: Tensor, count: int = 3
 ) -> list[dict[str, str]]:
     """Return the greedy continuations of the first prompts as text."""
-    ids, texts = continuations(target, tokenizer, prompts[:count])
     return [
         {"id": prompt.id, "continuation": tokenizer.decode(row[len(own) : len(own) + NEW_TOKENS].tolist())}
-        for prompt, own, row in zip(prompts, ids, texts, strict=False)
+        for prompt, own, row in zip(prompts[:count], ids[:count], texts[:count], strict=True)
     ]

@@ -93,15 +93,20 @@ def write_checkpoint(module: nn.Module, folder: Path) -> None:
 def write_target(target: Target, folder: Path) -> None:
     """Write the target's checkpoint; the tokenizer is written beside it by `vocabulary.save`."""
     write_checkpoint(target, folder)
-    write_json(target_config(target.shape), folder / "config.json")
+    write_target_config(target_config(target.shape), folder)
+
+
+def write_target_config(config: Json, folder: Path) -> None:
+    """Write config.json and generation_config.json."""
+    write_json(config, folder / "config.json")
     generation = {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "do_sample": False}
     write_json(generation, folder / "generation_config.json")
 
 
-def write_drafter(drafter: Drafter, folder: Path) -> None:
+def write_drafter(drafter: Drafter, folder: Path, config: Json) -> None:
     """Write the drafter's checkpoint."""
     write_checkpoint(drafter, folder)
-    write_json(drafter_config(drafter.shape), folder / "config.json")
+    write_json(config, folder / "config.json")
 
 
 def load(module: nn.Module, folder: Path) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 WARM_UP_STEPS = 100
 CHECKPOINT_EVERY = 500
+# The very first steps are slower than those that follow.
+SPEED_STEPS = (10, 40)
 
 
 def learning_rate(peak: float, step: int, steps: int) -> float:
@@ -31,9 +33,11 @@ def fit(
     peak: float,
     path: Path,
     device: torch.device,
+    seconds: float = math.inf,
 ) -> dict[str, float]:
     """Train `module` in place for `steps`, `loss_of(step)` giving the loss; return the loss by step.
 
+    Where `seconds` would not suffice, by the speed of the first steps, fewer steps are made.
     Matrix products run in bfloat16 on a GPU; weights and optimizer state stay in float32.
     """
     optimizer = torch.optim.AdamW(
@@ -48,7 +52,8 @@ def fit(
         first, curve = saved["step"], saved["curve"]
     module.train()
     began = time.monotonic()
-    for step in range(first, steps):
+    step, seen = first, list[float]()
+    while step < steps:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(peak, step, steps)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
@@ -58,6 +63,13 @@ def fit(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         done = step + 1
+        if seconds < math.inf and done - first in SPEED_STEPS:
+            loss.item()  # Waits for the GPU.
+            seen.append(time.monotonic())
+            if len(seen) == len(SPEED_STEPS):
+                speed = (SPEED_STEPS[1] - SPEED_STEPS[0]) / (seen[1] - seen[0])
+                steps = max(done + 1, min(steps, done + int((seconds - (seen[1] - began)) * speed)))
+                print(f"{name}: {speed:.2f} steps/s, so {steps} steps", flush=True)
         if done % max(1, steps // 20) == 0 or done == steps:
             curve[str(done)] = round(loss.item(), 4)
             rate = (done - first) / (time.monotonic() - began)
@@ -66,5 +78,6 @@ def fit(
             state = {"module": module.state_dict(), "optimizer": optimizer.state_dict(), "step": done}
             torch.save({**state, "curve": curve}, path.with_suffix(".tmp"))
             path.with_suffix(".tmp").replace(path)
+        step = done
     module.eval()
     return curve

@@ -19,17 +19,13 @@ def greedy(target: Target, prompts: list[list[int]], length: int, free: int = 0,
     padding exists, and the result is the same as for each prompt alone.
     """
     target.eval()
-    shape, device = target.shape, next(target.parameters()).device
+    device = next(target.parameters()).device
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     ids = torch.zeros(len(prompts), length, dtype=torch.long)
     for row, prompt in enumerate(prompts):
         ids[row, : len(prompt)] = torch.tensor(prompt)
     ids = ids.to(device)
-    cache = torch.empty(
-        (shape.layers, 2, len(prompts), shape.heads, length, shape.head_dim),
-        device=device,
-        dtype=torch.float32,
-    )
+    cache = target.cache(len(prompts), length, device)
     generator = torch.Generator(device).manual_seed(seed)
     shortest = int(lengths.min())
     logits, _ = target(ids[:, :shortest], cache)
@@ -37,7 +33,7 @@ def greedy(target: Target, prompts: list[list[int]], length: int, free: int = 0,
         last = logits[:, -1]
         chosen = last.argmax(-1)
         if free:
-            drawn = torch.multinomial(last.softmax(-1), 1, generator=generator).squeeze(1)
+            drawn = torch.multinomial(last.float().softmax(-1), 1, generator=generator).squeeze(1)
             chosen = torch.where(position < lengths + free, drawn, chosen)
         ids[:, position] = torch.where(position < lengths, ids[:, position], chosen)
         if position + 1 < length:

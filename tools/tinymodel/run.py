@@ -38,6 +38,7 @@ class Run:
     seed: int
     budget: Budget
     shape: Shape = dataclasses.field(default_factory=Shape)
+    target_name: str = "tiny-target"
 
     def note(self, **values: object) -> None:
         """Merge figures into models/training-report.json and print them."""
@@ -59,12 +60,12 @@ class Run:
         corpus.write(files, self.work / "corpus.jsonl")
         (self.out / "training-files.txt").write_text(corpus.manifest(files), encoding="utf-8")
         tokenizer = vocabulary.train(files, self.shape)
-        vocabulary.save(tokenizer, self.out / "tiny-target", self.shape)
+        vocabulary.save(tokenizer, self.out / self.target_name, self.shape)
         prompts.write(prompts.draw(tokenizer, files, self.seed), self.out / "eval-prompts.jsonl")
 
     def tokenizer(self) -> Tokenizer:
         """Load the tokenizer written by the corpus stage."""
-        return Tokenizer.from_file(str(self.out / "tiny-target" / "tokenizer.json"))
+        return Tokenizer.from_file(str(self.out / self.target_name / "tokenizer.json"))
 
     @functools.cached_property
     def files(self) -> tuple[str, list[SourceFile]]:
@@ -99,7 +100,7 @@ class Run:
         """Train the target on the training files."""
         began, budget = time.monotonic(), self.budget
         train, held_out = self.windows
-        target = Target(self.shape, budget.dropout)
+        target = self.make_target(budget.dropout)
         initialise(target, self.seed)
         target.to(self.device)
 
@@ -108,9 +109,10 @@ class Run:
             return language_loss(target, tokens)
 
         path = self.work / "target.pt"
-        curve = fit("target", target, loss, budget.target_steps, budget.target_lr, path, self.device)
+        steps, peak, seconds = budget.target_steps, budget.target_lr, budget.target_seconds
+        curve = fit("target", target, loss, steps, peak, path, self.device, seconds)
         round_to_bf16(target)
-        export.write_target(target, self.out / "tiny-target")
+        self.write_target(target)
         # Other held-out regions than the evaluation prompts: this figure may steer the settings.
         others = prompts.draw(self.tokenizer(), self.files[1], self.seed + 1)
         self.note_stage(
@@ -122,10 +124,18 @@ class Run:
             bigram_ratio=round(evaluate.bigram_ratio(target, self.tokenizer(), others), 4),
         )
 
+    def make_target(self, dropout: float) -> Target:
+        """Make an untrained target."""
+        return Target(self.shape, dropout)
+
+    def write_target(self, target: Target) -> None:
+        """Write what training gave, rounded to bfloat16."""
+        export.write_target(target, self.out / self.target_name)
+
     def load_target(self) -> Target:
         """Load the exported target: what follows sees the rounded weights that engines see."""
         target = Target(self.shape)
-        export.load(target, self.out / "tiny-target")
+        export.load(target, self.out / self.target_name)
         return target.to(self.device).eval()
 
     def text(self) -> None:
@@ -146,26 +156,50 @@ class Run:
 
     def drafter(self) -> None:
         """Train the drafter on the target's text with training-time test, round it and write it."""
-        began, budget = time.monotonic(), self.budget
-        saved = torch.load(self.work / "texts.pt", weights_only=True)
-        texts, lengths = saved["texts"].long().to(self.device), saved["lengths"].to(self.device)
+        texts, lengths = self.texts
         target = self.load_target().requires_grad_(False)
         drafter = Drafter(self.shape, draft_vocabulary(texts, lengths, self.shape).cpu())
+
+        def loss(rows: Tensor) -> Tensor:
+            steps = self.budget.unrolled_steps
+            return unrolled_loss(drafter, target, texts[rows], lengths[rows], steps)
+
+        config = export.drafter_config(self.shape)
+        self.train_drafter("drafter", drafter, loss, config, self.out / "tiny-drafter")
+
+    @functools.cached_property
+    def texts(self) -> tuple[Tensor, Tensor]:
+        """The ids [texts, time] that the text stage wrote, and the lengths of their given parts."""
+        saved = torch.load(self.work / "texts.pt", weights_only=True)
+        return saved["texts"].long().to(self.device), saved["lengths"].to(self.device)
+
+    def train_drafter(
+        self,
+        stage: str,
+        drafter: Drafter,
+        loss_of: Callable[[Tensor], Tensor],
+        config: export.Json,
+        folder: Path,
+    ) -> None:
+        """Train a drafter from nothing, `loss_of(rows)` giving the loss on these of the texts; write it."""
+        began, budget = time.monotonic(), self.budget
+        texts, lengths = self.texts
         initialise(drafter, self.seed + 1)
         drafter.to(self.device)
-        written = texts[generated(texts, lengths)]
 
         def loss(step: int) -> Tensor:
             generator = torch.Generator().manual_seed(self.seed * 3_000_000 + step)
-            rows = torch.randint(len(texts), (budget.drafter_batch,), generator=generator).to(self.device)
-            return unrolled_loss(drafter, target, texts[rows], lengths[rows], budget.unrolled_steps)
+            rows = torch.randint(len(texts), (budget.drafter_batch,), generator=generator)
+            return loss_of(rows.to(self.device))
 
-        path = self.work / "drafter.pt"
-        curve = fit("drafter", drafter, loss, budget.drafter_steps, budget.drafter_lr, path, self.device)
+        path = self.work / f"{stage}.pt"
+        steps, peak, seconds = budget.drafter_steps, budget.drafter_lr, budget.drafter_seconds
+        curve = fit(stage, drafter, loss, steps, peak, path, self.device, seconds)
         round_to_bf16(drafter)
-        export.write_drafter(drafter, self.out / "tiny-drafter")
+        export.write_drafter(drafter, folder, config)
+        written = texts[generated(texts, lengths)]
         self.note_stage(
-            "drafter",
+            stage,
             began,
             parameters=sum(p.numel() for p in drafter.parameters()),
             loss_curve=curve,
@@ -181,15 +215,16 @@ class Run:
         export.load(drafter, self.out / "tiny-drafter")
         drafter.to(self.device).eval()
         held_out = prompts.read(self.out / "eval-prompts.jsonl")
-        figures = evaluate.measure(target, drafter, tokenizer, held_out)
-        samples = evaluate.samples(target, tokenizer, held_out)
+        ids, texts = evaluate.continuations(target, tokenizer, held_out)
+        figures = evaluate.measure(target, drafter, ids, texts)
+        samples = evaluate.samples(tokenizer, held_out, ids, texts)
         self.note_stage("evaluation", began, **dataclasses.asdict(figures), samples=samples)
 
     def stages(self) -> dict[str, tuple[Callable[[], None], Path | None]]:
         """Return each stage with the file whose presence means that it is done; evaluation always runs."""
         return {
             "corpus": (self.corpus, self.work / "corpus.jsonl"),
-            "target": (self.target, self.out / "tiny-target" / "model.safetensors"),
+            "target": (self.target, self.out / self.target_name / "model.safetensors"),
             "text": (self.text, self.work / "texts.pt"),
             "drafter": (self.drafter, self.out / "tiny-drafter" / "model.safetensors"),
             "evaluate": (self.evaluate, None),

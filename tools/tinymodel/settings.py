@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 
@@ -30,7 +31,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Budget:
-    """Steps and batch sizes of one run. Lengths are tokens, batches are sequences."""
+    """Steps and batch sizes of one run.
+
+    Lengths are tokens, batches are sequences. Seconds bound the steps of a training.
+    """
 
     target_steps: int
     target_batch: int
@@ -44,6 +48,8 @@ class Budget:
     drafter_batch: int
     drafter_lr: float
     unrolled_steps: int = 5
+    target_seconds: float = math.inf
+    drafter_seconds: float = math.inf
 
 
 GPU = Budget(

@@ -40,10 +40,10 @@ class Block(nn.Module):
 class Trunk(nn.Module):
     """Embeddings, layers and final norm; a module of its own only for the tensor names."""
 
-    def __init__(self, shape: Shape, dropout: float) -> None:
+    def __init__(self, shape: Shape, layers: list[nn.Module]) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocab, shape.hidden)
-        self.layers = nn.ModuleList(Block(shape, dropout) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(layers)
         self.norm = Norm(shape.hidden, eps=shape.rms_eps)
 
 
@@ -53,14 +53,23 @@ class Target(nn.Module):
     def __init__(self, shape: Shape, dropout: float = 0.0) -> None:
         super().__init__()
         self.shape = shape
-        self.model = Trunk(shape, dropout)
+        self.model = Trunk(shape, [self.layer(number, dropout) for number in range(shape.layers)])
         self.lm_head = nn.Linear(shape.hidden, shape.vocab, bias=False)
+
+    def layer(self, number: int, dropout: float) -> nn.Module:
+        """Make one layer; other architectures make others."""
+        return Block(self.shape, dropout)
+
+    def cache(self, batch: int, slots: int, device: torch.device) -> Tensor:
+        """Return an empty cache of keys and values, [layers, 2, batch, heads, slots, head_dim]."""
+        shape = self.shape
+        return torch.empty((shape.layers, 2, batch, shape.heads, slots, shape.head_dim), device=device)
 
     def forward(self, tokens: Tensor, cache: Tensor | None = None, start: int = 0) -> tuple[Tensor, Tensor]:
         """Return logits [batch, time, vocab] and aux states [batch, time, 3 * hidden] of ids [batch, time].
 
         The aux states are the residual streams that enter `Shape.aux_layers`, side by side, un-normed. With a
-        cache [layers, 2, batch, heads, slots, head_dim], tokens stand at `start`; several at once only at 0.
+        cache, tokens stand at `start`; several at once only at 0.
         """
         turns = rotary(self.shape, start, tokens.shape[1], tokens.device)
         x = self.model.embed_tokens(tokens)
