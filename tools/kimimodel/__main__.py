@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import time
 from pathlib import Path
 
@@ -26,14 +27,20 @@ def main() -> None:
         "--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu"
     )
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--steps", type=int, help="the most steps of each training, without a limit in time")
+    parser.add_argument("--steps", type=int, help="steps of each training, instead of budgets in seconds")
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=NUMBER", help="change the budget"
     )
     options = parser.parse_args()
     shape, budget = SIZES[options.size]
     if options.steps is not None:
-        budget = dataclasses.replace(budget, target_steps=options.steps, drafter_steps=options.steps)
+        budget = dataclasses.replace(
+            budget,
+            target_steps=options.steps,
+            drafter_steps=options.steps,
+            target_seconds=math.inf,
+            drafter_seconds=math.inf,
+        )
     overrides = dict(item.split("=", 1) for item in options.set)
     budget = scaled(budget, {name: float(value) for name, value in overrides.items()})
     work = options.work or options.out / "work"
