@@ -17,7 +17,7 @@ class KimiShape(Shape):
     """
 
     hidden: int = 256
-    heads: int = 16
+    heads: int = 8
     layers: int = 12
     target_mlp: int = 1024
     rope_theta: float = 50000.0
@@ -29,7 +29,7 @@ class KimiShape(Shape):
     query_rank: int = 256
     latent: int = 512
     dense_layers: int = 1
-    experts: int = 16
+    experts: int = 8
     experts_per_token: int = 4
     shared_experts: int = 1
     expert_mlp: int = 512
@@ -57,7 +57,7 @@ FULL = Budget(
     target_batch=64,
     target_length=512,
     target_lr=2e-3,
-    dropout=0.1,
+    dropout=0.0,
     texts=12288,
     text_batch=2048,
     text_length=224,
@@ -65,7 +65,7 @@ FULL = Budget(
     drafter_batch=128,
     drafter_lr=2e-3,
     unrolled_steps=4,
-    target_seconds=150,
+    target_seconds=200,
     drafter_seconds=60,
 )
 MINI = Budget(

@@ -66,11 +66,11 @@ def _request_lines(folder: Path) -> list[str]:
     return [line for file in sorted(folder.glob("*.log")) for line in file.read_text().splitlines()]
 
 
-def arm(profile: str, drafter: Path | None, requests: Path) -> Arm:
+def arm(profile: str, drafter: Path | None, requests: Path, own: tuple[str, ...] = ()) -> Arm:
     """The profile with another drafter, on a free port; SGLang writes what its requests accepted."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        sets = [f"server.port={probe.getsockname()[1]}"]
+        sets = [*own, f"server.port={probe.getsockname()[1]}"]
     if drafter is not None:
         sets.append(f"drafter.model={drafter.resolve()}")
     if load(profile).pin.engine is EngineName.SGLANG:
@@ -147,16 +147,21 @@ def telling_lines(log: str, drafter: Path | None) -> list[str]:
 
 
 def measure(
-    profile: str, drafter: Path | None, workload: Workload, good: list[str] | None
+    profile: str,
+    drafter: Path | None,
+    workload: Workload,
+    good: list[str] | None,
+    sets: tuple[str, ...] = (),
 ) -> tuple[dict[str, object], list[str] | None]:
     """One drafter's entry, and its answers; None where it did not serve.
 
     Args:
         good: the good drafter's answers, to compare with.
+        sets: on top of the profile.
     """
     with tempfile.TemporaryDirectory() as folder:
         requests = Path(folder)
-        served = arm(profile, drafter, requests)
+        served = arm(profile, drafter, requests, sets)
         error: DraftgateError | None = None
         try:
             answers, tokens, counted = serve(served, workload, requests)

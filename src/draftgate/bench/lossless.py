@@ -13,8 +13,10 @@ from draftgate.client.completion import CompletionRecord
 # added up in another order. In float32 (relative precision 6e-8) a few layers of that move a logit of size 10
 # by some 1e-5: 1e-3 leaves room for a hundred times more. A wrong token hardly ever hides below it: the
 # bundled target left less than 0.1 between its first two choices at 6 % of 3,170 greedy positions, less
-# than 1e-3 at none. bfloat16 would need its own value, some 1e-1.
+# than 1e-3 at none.
 TIE_NATS = 1e-3
+# bfloat16 has 8 significant bits: between 8 and 16, where logits lie, neighbours are 1/16 apart. Two of these.
+HALF_TIE_NATS = 0.125
 
 Asker = Callable[[Sequence[int]], dict[int, float]]
 
@@ -73,11 +75,14 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     return None if len(a) == len(b) else min(len(a), len(b))
 
 
-def compare(plain: CompletionRecord, speculative: CompletionRecord, ask: Asker) -> Comparison:
+def compare(
+    plain: CompletionRecord, speculative: CompletionRecord, ask: Asker, tie: float = TIE_NATS
+) -> Comparison:
     """Compare two answers to one prompt.
 
     Args:
         ask: the plain engine's log-probabilities of the next token after these token ids.
+        tie: nats below which two tokens are a rounding tie; goes by the type that the engine computes in.
 
     Raises:
         whatever ``ask`` raises.
@@ -99,25 +104,30 @@ def compare(plain: CompletionRecord, speculative: CompletionRecord, ask: Asker) 
     if ours is None or theirs is None:
         return Comparison(name, Outcome.DIFFERENT, index, ours, theirs, note="one answer ends there")
     likeliest = ask((*plain.prompt_token_ids, *plain.token_ids[:index]))
-    outcome, gap = judge(likeliest, ours, theirs)
+    outcome, gap = judge(likeliest, ours, theirs, tie)
     return Comparison(name, outcome, index, ours, theirs, gap)
 
 
-def judge(likeliest: dict[int, float], plain: int, speculative: int) -> tuple[Outcome, float | None]:
+def judge(
+    likeliest: dict[int, float], plain: int, speculative: int, tie: float = TIE_NATS
+) -> tuple[Outcome, float | None]:
     """Whether two tokens are a rounding tie for the first place, and their gap in nats.
 
-    A tie needs both tokens within `TIE_NATS` of the best: two unlikely tokens of equal probability are none.
+    A tie needs both tokens within ``tie`` of the best: two unlikely tokens of equal probability are none.
     """
     if not likeliest or plain not in likeliest:
         return Outcome.DIFFERENT, None
     best, floor = max(likeliest.values()), min(likeliest.values())
     gap = likeliest[plain] - likeliest.get(speculative, floor)
-    near = all(best - likeliest.get(token, float("-inf")) < TIE_NATS for token in (plain, speculative))
+    near = all(best - likeliest.get(token, float("-inf")) < tie for token in (plain, speculative))
     return (Outcome.TIE if near else Outcome.DIFFERENT), gap
 
 
 def compare_all(
-    plain: Sequence[CompletionRecord], speculative: Sequence[CompletionRecord], ask: Asker
+    plain: Sequence[CompletionRecord],
+    speculative: Sequence[CompletionRecord],
+    ask: Asker,
+    tie: float = TIE_NATS,
 ) -> tuple[Comparison, ...]:
     """Compare two runs of one workload, request by request.
 
@@ -126,7 +136,7 @@ def compare_all(
     """
     if [record.prompt_id for record in plain] != [record.prompt_id for record in speculative]:
         raise ValueError("the two runs asked different prompts")
-    return tuple(compare(one, other, ask) for one, other in zip(plain, speculative, strict=True))
+    return tuple(compare(one, other, ask, tie) for one, other in zip(plain, speculative, strict=True))
 
 
 @dataclass(frozen=True)
