@@ -52,12 +52,12 @@ def layers(
     as_json: Json = False,
 ) -> None:
     """Say which layers of the target each pin feeds the drafter, from which key, and what to write."""
-    from draftgate.checkpoint.config import TargetShape, read_drafter, read_target
+    from draftgate.checkpoint.config import read_drafter, read_target
     from draftgate.checkpoint.folder import find_folder
-    from draftgate.engine.aux_rules import pin_ids
+    from draftgate.engine.aux_rules import KIMI_K25, pin_ids
 
     config = read_drafter(find_folder(drafter))
-    shape = read_target(find_folder(target)) if target else TargetShape("KimiK25ForConditionalGeneration", 61)
+    shape = read_target(find_folder(target)) if target else KIMI_K25
     asked = _asked(aux_layers)
     rows = [_row(name, config, shape, asked, graphs=not eager) for name in ([pin] if pin else pin_ids())]
     if pin and rows[0].refusal:

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from draftgate.engine import sglang, vllm
-from draftgate.engine.aux_rules import rules_for
+from draftgate.engine.aux_layers import expressed, loaded_as
+from draftgate.engine.aux_rules import KNOWN_TARGETS, LLAMA_DRAFTER, rules_for
 from draftgate.engine.combinations import broken_combinations
 from draftgate.engine.command import EngineCommand, Variable
 from draftgate.engine.conformity import check
 from draftgate.engine.contract import Contract, load_contract
 from draftgate.engine.pins import PINS, Pin, find_pin
 from draftgate.engine.words import base_url, own_variables, shared_variables
-from draftgate.errors import AuxLayersUnknown, Fault
+from draftgate.errors import AuxLayersRefused, AuxLayersUnknown, Fault
 from draftgate.profile.layers import Leaves, dotted
-from draftgate.profile.model import EngineName, Line, Profile
+from draftgate.profile.model import Drafter, EngineName, Line, Profile
 
 
 def pin_of(profile: Profile) -> tuple[Pin, Contract]:
@@ -114,16 +115,29 @@ def refusals(profile: Profile, contract: Contract, command: EngineCommand) -> It
             path = f"speculation.engine_keys.{key}" if key in own_keys else one.source
             yield Fault(path, "", f"{one.name}: {one.what}", one.nearest)
     yield from broken_combinations(contract, command, profile)
-    if profile.drafter is not None and profile.drafter.architecture is not None:
-        yield from _unloadable(profile.drafter.architecture, contract)
+    if profile.drafter is not None:
+        yield from _unfeedable(profile, profile.drafter, contract)
 
 
-def _unloadable(architecture: str, contract: Contract) -> Iterator[Fault]:
+def _unfeedable(profile: Profile, drafter: Drafter, contract: Contract) -> Iterator[Fault]:
+    """A drafter that this version does not load, or not feed the layers that it is to have."""
     try:
         rules = rules_for(contract)
     except AuxLayersUnknown:
         return
-    if architecture not in rules.drafters:
+    name = drafter.architecture
+    if name is not None and loaded_as(rules, name) not in rules.drafters:
         known = ", ".join(sorted(rules.drafters))
-        what = f"{contract.title} does not load {architecture}; it loads {known} ({rules.sources[0]})"
+        what = f"{contract.title} does not load {name}; it loads {known} ({rules.sources[0]})"
         yield Fault("drafter.architecture", "", what)
+        return
+    target = KNOWN_TARGETS.get(profile.target.model)
+    if drafter.aux_layers is None or target is None:
+        return
+    graphs = not profile.execution.eager
+    try:
+        expressed(contract, target, drafter.aux_layers, drafter=name or LLAMA_DRAFTER, graphs=graphs)
+    except AuxLayersRefused as error:
+        yield Fault(
+            "drafter.aux_layers", "", ": ".join(filter(None, [str(error), error.why, error.next_step]))
+        )

@@ -168,6 +168,15 @@ def expressed(
     raise _refused(rules_for(pin), f"cannot feed the inputs of {_listed(wanted)}", "no ids say that", None)
 
 
+def loaded_as(rules: Rules, architecture: str) -> str:
+    """The name under which the engine looks for a drafter's class."""
+    known = architecture.startswith("Eagle3") or architecture.endswith("Eagle3")
+    if rules.engine == "vllm" and not known and architecture not in rules.drafters:
+        # vllm 0.19.1 transformers_utils/configs/eagle.py:55
+        return f"Eagle3{architecture}"
+    return architecture
+
+
 def refuse_unloadable(pin: Pinned | str, drafter: DrafterConfig) -> None:
     """Nothing, where the pin loads a drafter of this architecture.
 
@@ -175,14 +184,13 @@ def refuse_unloadable(pin: Pinned | str, drafter: DrafterConfig) -> None:
         UnknownName: there is no such pin.
         AuxLayersRefused: it does not; the reason says which it loads.
     """
-    rules, name = rules_for(pin), drafter.architecture
-    if rules.engine == "vllm":
-        if drafter.model_type in _TAKEN_FOR_MTP:
-            why = f"model_type {drafter.model_type} is taken for the target's own MTP head"
-            raise _refused(rules, f"does not load this {name}", why, None, "write deepseek_v2 there")
-        # vllm 0.19.1 transformers_utils/configs/eagle.py:55
-        if not (name.startswith("Eagle3") or name.endswith("Eagle3") or name in rules.drafters):
-            name = f"Eagle3{name}"
+    rules = rules_for(pin)
+    if rules.engine == "vllm" and drafter.model_type in _TAKEN_FOR_MTP:
+        why = f"model_type {drafter.model_type} is taken for the target's own MTP head"
+        raise _refused(
+            rules, f"does not load this {drafter.architecture}", why, None, "write deepseek_v2 there"
+        )
+    name = loaded_as(rules, drafter.architecture)
     if name not in rules.drafters:
         why = f"it loads {', '.join(sorted(rules.drafters))}"
         raise _refused(rules, f"does not load {drafter.architecture}", why, None)

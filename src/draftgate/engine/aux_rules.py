@@ -56,6 +56,10 @@ _FAMILIES = {
     "KimiK25ForConditionalGeneration": Family.DEEPSEEK,
 }
 
+# Targets that profiles name, where only a machine that serves them has their config.json.
+KIMI_K25 = TargetShape("KimiK25ForConditionalGeneration", 61)
+KNOWN_TARGETS = {"moonshotai/Kimi-K2.5": KIMI_K25}
+
 LLAMA_DRAFTER = "LlamaForCausalLMEagle3"
 MLA_DRAFTER = "Eagle3DeepseekV2ForCausalLM"
 SPECULATORS_DRAFTER = "Eagle3Speculator"

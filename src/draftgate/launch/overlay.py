@@ -84,6 +84,10 @@ def plan(
     if aux_layers is None:
         return Plan(captured(pin, target, drafter.aux, drafter=architecture, graphs=graphs), key, None)
     wanted = tuple(sorted(aux_layers))
+    trained = drafter.aux.num_states or len(drafter.aux.nested or drafter.aux.top_level or ()) or 3
+    if len(wanted) != trained:
+        why = f"its config.json says so: its fc takes {trained} states, however many engines would feed it"
+        raise AuxLayersRefused(f"the drafter was trained on {trained} layers, not {len(wanted)}", why=why)
     passed_over = key is None and (drafter.aux.top_level or drafter.aux.nested) is not None
     try:
         own = captured(pin, target, drafter.aux, drafter=architecture, graphs=graphs)

@@ -38,6 +38,13 @@ def broken_rules(profile: Profile, origin: Callable[[str], str]) -> Iterator[Fau
         elif not spec.depth <= spec.num_speculative_tokens <= most:
             what = f"must be {spec.depth} to {most}, the nodes of {spec.depth} steps by {spec.topk}"
             yield fault("speculation.num_speculative_tokens", what)
+    layers = profile.drafter.aux_layers if profile.drafter is not None else None
+    if layers is not None and not layers:
+        yield fault(
+            "drafter.aux_layers", "names no layer: unset it, and the drafter's config.json says which"
+        )
+    if layers is not None and len(set(layers)) < len(layers):
+        yield fault("drafter.aux_layers", f"names a layer twice: {', '.join(map(str, layers))}")
     if (profile.engine.line is Line.CUSTOM) is not (profile.engine.source is not None):
         both = "engine.line = custom and engine.source go together"
         yield fault("engine.source" if profile.engine.source else "engine.line", both)

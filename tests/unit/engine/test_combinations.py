@@ -209,6 +209,52 @@ def test_a_drafter_that_the_pin_does_not_load_is_refused_before_it_is_fetched() 
     load("sglang-eagle", [*mla, "engine.line=cuda13"])
 
 
+@pytest.mark.parametrize(
+    ("profile", "layers", "sets", "what"),
+    [
+        ("vllm-eagle", "[]", (), "names no layer"),
+        ("vllm-eagle", "[2, 2, 30]", (), "names a layer twice"),
+        ("vllm-cpu-eagle", "[2, 2, 5]", (), "names a layer twice"),
+        ("vllm-eagle", "[2]", (), "its fc is made for 3"),
+        ("vllm-eagle", "[2, 30, 99]", (), "the target has 61 layers"),
+        ("vllm-eagle", "[0, 30, 58]", ("engine.line=cuda13",), "layer 0 has none"),
+        ("sglang-eagle", "[3, 31, 59]", (), "with CUDA graphs"),
+        # Whose class is not stated is fed from the same target.
+        ("sglang-eagle-custom", "[2, 30, 99]", (), "the target has 61 layers"),
+    ],
+)
+def test_layers_that_no_overlay_can_get_to_the_drafter_are_refused(
+    profile: str, layers: str, sets: tuple[str, ...], what: str
+) -> None:
+    with pytest.raises(ProfileError) as caught:
+        load(profile, [*sets, f"drafter.aux_layers={layers}"])
+    (fault,) = caught.value.faults
+    assert (fault.path, fault.origin) == ("drafter.aux_layers", "--set")
+    assert what in fault.what
+
+
+@pytest.mark.parametrize(
+    ("profile", "layers", "sets"),
+    [
+        ("sglang-eagle", "[3, 31, 59]", ("engine.line=cuda13",)),
+        ("sglang-eagle", "[3, 31, 59]", ("execution.eager=true",)),
+        ("sglang-eagle", "[58, 2, 30]", ()),
+        # What is not known of this target is found out where it is read, before the launch.
+        ("sglang-eagle", "[2, 30, 99]", ("target.model=/models/own",)),
+    ],
+)
+def test_layers_that_an_overlay_can_get_to_the_drafter(
+    profile: str, layers: str, sets: tuple[str, ...]
+) -> None:
+    load(profile, [*sets, f"drafter.aux_layers={layers}"])
+
+
+def test_an_architecture_that_vllm_completes_is_one_that_it_loads() -> None:
+    load("vllm-eagle", ["drafter.architecture=LlamaForCausalLM"])
+    with pytest.raises(ProfileError, match="1 fault"):
+        load("sglang-eagle", ["drafter.architecture=LlamaForCausalLM"])
+
+
 def test_a_tree_states_its_depth_and_its_nodes() -> None:
     words = load("sglang-eagle", ["env.SGLANG_ENABLE_SPEC_V2=0", *TREE]).command.argv()
     at = words.index("--speculative-num-steps")

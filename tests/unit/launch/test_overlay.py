@@ -150,6 +150,12 @@ def test_refused_before_anything_is_written(drafter: Path, data: Path) -> None:
     assert _made(drafter, "sglang-cuda12", KIMI, (3, 31, 59), graphs=False) == drafter
 
 
+def test_as_many_layers_as_the_drafter_was_trained_on(drafter: Path) -> None:
+    """This pin would make its fc for two."""
+    with pytest.raises(AuxLayersRefused, match="was trained on 3 layers, not 2"):
+        overlay(drafter, "vllm-cuda13", KIMI, (2, 30))
+
+
 def test_a_target_that_was_not_read_is_served_as_it_is_unless_layers_are_asked(drafter: Path) -> None:
     qwen = TargetShape("Qwen3ForCausalLM", 36)
     assert _made(drafter, "vllm-cuda12", qwen, None) == drafter
