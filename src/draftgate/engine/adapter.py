@@ -11,7 +11,7 @@ from draftgate.engine.aux_layers import expressed, loaded_as
 from draftgate.engine.aux_rules import KNOWN_TARGETS, LLAMA_DRAFTER, rules_for
 from draftgate.engine.combinations import broken_combinations
 from draftgate.engine.command import EngineCommand, Variable
-from draftgate.engine.conformity import check
+from draftgate.engine.conformity import Wrong, check
 from draftgate.engine.contract import Contract, load_contract
 from draftgate.engine.pins import PINS, Pin, find_pin
 from draftgate.engine.words import base_url, own_variables, shared_variables
@@ -108,13 +108,16 @@ def refusals(profile: Profile, contract: Contract, command: EngineCommand) -> It
 
     Of an own build whose contract could not be extracted only the second is known.
     """
+    broken = list(broken_combinations(contract, command, profile))
     if contract.unverified is None:
         own_keys = profile.speculation.engine_keys if profile.speculation else {}
         for one in check(contract, command):
+            if one.wrong is Wrong.UNKNOWN_VARIABLE and one.source in {fault.path for fault in broken}:
+                continue  # a rule says what became of it
             key = one.name.removeprefix("--speculative-config.")
             path = f"speculation.engine_keys.{key}" if key in own_keys else one.source
             yield Fault(path, "", f"{one.name}: {one.what}", one.nearest)
-    yield from broken_combinations(contract, command, profile)
+    yield from broken
     if profile.drafter is not None:
         yield from _unfeedable(profile, profile.drafter, contract)
 

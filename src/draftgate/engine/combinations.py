@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,15 +28,59 @@ class Stated:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """What must hold of one key; the forms of combinations.toml.
+
+    Attributes:
+        among: values, in small letters; None among them stands for nothing stated. Without them any value.
+        complement: none of them must be it, instead of one.
+        above: a number that the value must exceed.
+        no_divisor_of: a key whose number the value must not divide.
+    """
+
+    among: frozenset[str | None] | None = None
+    complement: bool = False
+    above: float | None = None
+    no_divisor_of: str | None = None
+
+    @classmethod
+    def read(cls, form: Any) -> Condition:
+        match form:
+            case bool():
+                return cls(frozenset({None}), complement=form)
+            case list():
+                return cls(frozenset(None if one is False else one.lower() for one in form))
+            case {"not": list(values)}:
+                return replace(cls.read(values), complement=True)
+            case {"above": number}:
+                return cls(above=float(number))
+            case {"no_divisor_of": str(key)}:
+                return cls(no_divisor_of=key)
+        raise ValueError(f"combinations.toml: no such condition: {form!r}")
+
+    def holds(self, stated: Stated | None, other: Callable[[str], Stated | None]) -> bool:
+        if self.among is not None:
+            return ((stated.value.lower() if stated else None) in self.among) is not self.complement
+        try:
+            number = float(stated.value) if stated else 0.0
+            if self.no_divisor_of is not None:
+                whole = other(self.no_divisor_of)
+                return number > 0 and float(whole.value if whole else 1) % number != 0
+        except ValueError:
+            return False
+        return self.above is not None and number > self.above
+
+
+@dataclass(frozen=True)
 class Combination:
     """One rule; its attributes are the keys of combinations.toml, which explains them.
 
     Attributes:
-        when: conditions by what they are about: true, false, the values, or a number to be above.
+        when: conditions by what they are about, each a choice of keys.
     """
 
     name: str
-    when: Mapping[str, bool | tuple[str, ...] | float]
+    when: Mapping[tuple[str, ...], Condition]
     what: str
     instead: str
     source: str
@@ -60,49 +105,50 @@ def combinations() -> tuple[Combination, ...]:
     """All rules, in the order of the file."""
     document = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     return tuple(
-        Combination(**{**entry, "when": {key: _condition(value) for key, value in entry["when"].items()}})
+        Combination(
+            **{
+                **entry,
+                "when": {
+                    tuple(keys.split("|")): Condition.read(form) for keys, form in entry["when"].items()
+                },
+            }
+        )
         for entry in document["combination"]
     )
 
 
 def broken_combinations(contract: Contract, command: EngineCommand, profile: Profile) -> Iterator[Fault]:
     """A fault for each rule that ``command`` breaks; its origin is left for the caller to fill in."""
+
+    def stated(key: str) -> Stated | None:
+        return _stated(key, contract, command, profile)
+
     for rule in combinations():
         if not rule.concerns(contract):
             continue
-        found = {key: _stated(key, contract, command, profile) for key in rule.when}
-        if all(_holds(condition, found[key]) for key, condition in rule.when.items()):
-            key, stated = next((key, stated) for key, stated in found.items() if stated is not None)
-            word = key if stated.value in ("", "True") else f"{key} {stated.value}"
+        met = [_met(keys, condition, stated) for keys, condition in rule.when.items()]
+        if all(met):
+            key, found = next((key, found) for key, found in filter(None, met) if found is not None)
+            word = key if found.value in ("", "True") else f"{key} {found.value}"
             what = f"{word} {rule.what} ({contract.title}; {rule.source}); {rule.instead}"
-            yield Fault(stated.path, "", what)
+            yield Fault(found.path, "", what)
 
 
-def _condition(value: Any) -> bool | tuple[str, ...] | float:
-    if isinstance(value, dict):
-        return float(value["above"])
-    return tuple(value) if isinstance(value, list) else bool(value)
-
-
-def _holds(condition: bool | tuple[str, ...] | float, stated: Stated | None) -> bool:
-    if isinstance(condition, bool):
-        return condition is (stated is not None)
-    if stated is None:
-        return False
-    if isinstance(condition, tuple):
-        return stated.value.lower() in {value.lower() for value in condition}
-    try:
-        return float(stated.value) > condition
-    except ValueError:
-        return False
+def _met(
+    keys: tuple[str, ...], condition: Condition, stated: Callable[[str], Stated | None]
+) -> tuple[str, Stated | None] | None:
+    """The key that meets the condition, with what is stated there; nothing stated counts where no key is."""
+    found = [(key, stated(key)) for key in keys]
+    for key, one in [pair for pair in found if pair[1] is not None] or found[:1]:
+        if condition.holds(one, stated):
+            return key, one
+    return None
 
 
 def _stated(key: str, contract: Contract, command: EngineCommand, profile: Profile) -> Stated | None:
     """What the command, or else the profile, states under ``key``; the last word counts, as for engines."""
     if key.startswith("--"):
-        known = contract.flags.get(key)
-        names = known.names if known else (key,)
-        values = [Stated(one.value or "", one.source) for one in command.arguments if one.flag in names]
+        values = list(_of_flag(key, contract, command))
     elif "." in key:
         section, name = key.split(".")
         value = getattr(getattr(profile, section), name, None)
@@ -117,3 +163,31 @@ def _stated(key: str, contract: Contract, command: EngineCommand, profile: Profi
             if one.name == name
         ]
     return values[-1] if values else None
+
+
+def _of_flag(key: str, contract: Contract, command: EngineCommand) -> Iterator[Stated]:
+    """The values of a flag; of ``--flag.key`` also those in the flag's JSON, as vLLM takes both."""
+    flag, _, part = key.partition(".")
+    known = contract.flags.get(flag)
+    names = known.names if known else (flag,)
+    for one in command.arguments:
+        word, equals, inline = one.flag.partition("=")
+        name, _, rest = word.replace("_", "-").partition(".")
+        value = inline if equals else one.value or ""
+        if name not in names:
+            continue
+        if rest == part.replace("_", "-"):
+            yield Stated(value, one.source)
+        elif part and not rest:
+            found = _json(value).get(part)
+            if found is not None:
+                path = f"speculation.engine_keys.{part}" if one.source == "speculation" else one.source
+                yield Stated(str(found), path)
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}  # a fault of its own, of `conformity`
+    return found if isinstance(found, dict) else {}

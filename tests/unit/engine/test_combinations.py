@@ -9,11 +9,25 @@ import pytest
 
 from draftgate.cli.load import load
 from draftgate.engine.adapter import refusals
-from draftgate.engine.combinations import combinations
+from draftgate.engine.combinations import Condition, combinations
 from draftgate.engine.contract import load_contract
 from draftgate.errors import ProfileError
 
+CUDA13 = "engine.line=cuda13"
+KEYS = "speculation.engine_keys"
+DCP_UNDERSCORED = "engine_flags.decode_context_parallel_size"
+EXPORT = 'engine_flags={export-metrics-to-file = true, export-metrics-to-file-dir = "/var/metrics"}'
+V1 = "env.SGLANG_ENABLE_SPEC_V2=0"
 TREE = ("speculation.topk=4", "speculation.depth=3", "speculation.num_speculative_tokens=15")
+# Without --attention-backend, which both together stand for.
+OWN_BACKENDS = """
+description = "x"
+extends = ["sglang-eagle"]
+unset = ["engine_flags.attention-backend"]
+[engine_flags]
+prefill-attention-backend = "flex_attention"
+decode-attention-backend = "flex_attention"
+"""
 # Rule, profile, what is set on top, and the path that is blamed.
 BROKEN = [
     (
@@ -21,6 +35,139 @@ BROKEN = [
         "vllm-eagle",
         ("engine_flags.attention-backend=TRITON_MLA",),
         "engine_flags.attention-backend",
+    ),
+    (
+        "one attention backend for target and drafter",
+        "vllm-eagle",
+        (CUDA13, "engine_flags.attention-backend=TRITON_MLA"),
+        "engine_flags.attention-backend",
+    ),
+    # As the engine takes it: a part of a flag (its value in the name or not, in either spelling), or JSON.
+    *(
+        ("one attention backend for target and drafter", "vllm-eagle", (*line, f"engine_flags={flag}"), path)
+        for line in ((), (CUDA13,))
+        for flag, path in (
+            ('{"attention-config.backend" = "triton_mla"}', "engine_flags.attention-config.backend"),
+            ('{"attention_config.backend" = "FLASHMLA"}', "engine_flags.attention_config.backend"),
+            (
+                '{"attention-config.backend=FLASHMLA" = true}',
+                "engine_flags.attention-config.backend=FLASHMLA",
+            ),
+            ('{attention-config = \'{"backend": "TRITON_MLA"}\'}', "engine_flags.attention-config"),
+        )
+    ),
+    (
+        "one attention backend for target and drafter",
+        "vllm-eagle",
+        (CUDA13, "engine_flags.attention-backend=TRITON_MLA", f"{KEYS}.attention_backend=auto"),
+        "engine_flags.attention-backend",
+    ),
+    (
+        "MLA backend for a drafter without MLA",
+        "vllm-eagle",
+        (CUDA13, f"{KEYS}.attention_backend=TRITON_MLA"),
+        f"{KEYS}.attention_backend",
+    ),
+    (
+        "attention backend said twice",
+        "vllm-baseline",
+        ('engine_flags={attention-backend = "TRITON_MLA", "attention-config.backend" = "TRITON_MLA"}',),
+        "engine_flags.attention-backend",
+    ),
+    *(
+        ("context split over ranks that it does not divide", profile, (*sets, f"engine_flags.{flag}=3"), path)
+        for profile, sets, flag, path in (
+            (
+                "vllm-baseline",
+                (),
+                "decode-context-parallel-size",
+                "engine_flags.decode-context-parallel-size",
+            ),
+            ("vllm-eagle", (CUDA13,), "decode_context_parallel_size", DCP_UNDERSCORED),
+            ("sglang", (CUDA13,), "dcp-size", "engine_flags.dcp-size"),
+            (
+                "sglang",
+                (CUDA13,),
+                "decode-context-parallel-size",
+                "engine_flags.decode-context-parallel-size",
+            ),
+        )
+    ),
+    (
+        "context split under a drafter",
+        "vllm-eagle",
+        ("engine_flags.decode-context-parallel-size=4",),
+        "engine_flags.decode-context-parallel-size",
+    ),
+    (
+        "interleaved context under a drafter",
+        "vllm-eagle",
+        (
+            CUDA13,
+            "engine_flags.decode-context-parallel-size=4",
+            "engine_flags.cp-kv-cache-interleave-size=2",
+        ),
+        "engine_flags.cp-kv-cache-interleave-size",
+    ),
+    (
+        "overlap scheduler both on and off",
+        "sglang-eagle",
+        ("engine_flags.disable-overlap-schedule=true",),
+        "engine_flags.disable-overlap-schedule",
+    ),
+    *(
+        (
+            "tree over pages",
+            "sglang-eagle",
+            (*TREE, *sets, "engine_flags.page-size=16"),
+            "engine_flags.page-size",
+        )
+        for sets in (
+            (V1, "engine_flags.attention-backend=fa4"),
+            (V1, "engine_flags.attention-backend=flex_attention"),
+            (CUDA13, "engine_flags.attention-backend=fa4"),
+        )
+    ),
+    *(
+        (
+            "tree over pages, backends apart",
+            "own-backends",
+            (*TREE, *sets, "engine_flags.page-size=16"),
+            "engine_flags.page-size",
+        )
+        for sets in ((V1,), (CUDA13,))
+    ),
+    (
+        "tree on a backend of pages",
+        "sglang-eagle",
+        (*TREE, V1, "engine_flags.attention-backend=flashmla"),
+        "engine_flags.attention-backend",
+    ),
+    (
+        "speculation on flex_attention",
+        "sglang-eagle",
+        ("engine_flags.attention-backend=flex_attention",),
+        "engine_flags.attention-backend",
+    ),
+    *(
+        (
+            "tree on a chain's kernels",
+            "sglang-eagle",
+            (*TREE, V1, f"engine_flags.{phase}-attention-backend=trtllm_mha"),
+            f"engine_flags.{phase}-attention-backend",
+        )
+        for phase in ("decode", "prefill")
+    ),
+    *(
+        ("prompts in the metrics", "sglang", (EXPORT, *sets), "engine_flags.export-metrics-to-file")
+        for sets in (
+            (),
+            (CUDA13,),
+            ("engine_flags.log-requests=true",),
+            ("engine_flags.log-requests=true", "engine_flags.log-requests-level=2"),
+            # Without the log its level counts for nothing.
+            ("engine_flags.log-requests-level=0",),
+        )
     ),
     (
         "vision tower both split and left out",
@@ -137,8 +284,12 @@ BY_UNSETTING = {"speculation on torch_native"}
 
 @pytest.mark.parametrize(("rule", "profile", "sets", "path"), BROKEN)
 def test_a_combination_that_is_known_to_fail_is_refused(
-    rule: str, profile: str, sets: tuple[str, ...], path: str
+    rule: str, profile: str, sets: tuple[str, ...], path: str, tmp_path: Path
 ) -> None:
+    if profile == "own-backends":
+        file = tmp_path / "own-backends.toml"
+        file.write_text(OWN_BACKENDS)
+        profile = str(file)
     with pytest.raises(ProfileError) as caught:
         load(profile, sets)
     known = [one for one in combinations() if one.name == rule]
@@ -183,7 +334,34 @@ def test_every_rule_is_broken_by_a_test() -> None:
     ("profile", "sets"),
     [
         # The later version lets the drafter choose its own backend.
-        ("vllm-eagle", ("engine.line=cuda13", "engine_flags.attention-backend=TRITON_MLA")),
+        (
+            "vllm-eagle",
+            (CUDA13, "engine_flags.attention-backend=TRITON_MLA", f"{KEYS}.attention_backend=TRITON_ATTN"),
+        ),
+        # Its first model runner lets the drafter choose by itself.
+        (
+            "vllm-eagle",
+            (CUDA13, "engine_flags.attention-backend=TRITON_MLA", "env.VLLM_USE_V2_MODEL_RUNNER=0"),
+        ),
+        ("vllm-eagle", ('engine_flags={"attention-config.backend" = "auto"}',)),
+        ("vllm-baseline", ('engine_flags={attention-config = \'{"backend": "TRITON_MLA"}\'}',)),
+        ("vllm-baseline", ("engine_flags.decode-context-parallel-size=4",)),
+        ("vllm-eagle", (CUDA13, "engine_flags.decode-context-parallel-size=4")),
+        ("vllm-eagle", ("engine_flags.cp-kv-cache-interleave-size=2",)),
+        ("sglang", ("engine_flags.disable-overlap-schedule=true",)),
+        ("sglang-eagle", (CUDA13, "engine_flags.disable-overlap-schedule=true")),
+        ("sglang-eagle", (*TREE, V1, "engine_flags.page-size=16")),
+        (
+            "sglang-eagle",
+            (*TREE, CUDA13, "engine_flags.page-size=16", "engine_flags.attention-backend=triton"),
+        ),
+        *(
+            (
+                "sglang",
+                (EXPORT, "engine_flags.log-requests=true", f"engine_flags.log-requests-level={level}"),
+            )
+            for level in (0, 1)
+        ),
         ("vllm-baseline", ("engine_flags.attention-backend=TRITON_MLA",)),
         ("sglang-eagle", (*TREE, "env.SGLANG_ENABLE_SPEC_V2=0")),
         ("sglang-eagle", ("engine.line=cuda13", *TREE)),
@@ -194,6 +372,19 @@ def test_every_rule_is_broken_by_a_test() -> None:
 )
 def test_near_misses_are_accepted(profile: str, sets: tuple[str, ...]) -> None:
     load(profile, sets)
+
+
+def test_a_variable_that_is_gone_is_one_fault() -> None:
+    """What became of it, not that it is not known."""
+    with pytest.raises(ProfileError) as caught:
+        load("sglang-eagle", [CUDA13, "env.SGLANG_ENABLE_SPEC_V2=1"])
+    (fault,) = caught.value.faults
+    assert "speculation always runs so" in fault.what
+
+
+def test_a_form_that_no_condition_has() -> None:
+    with pytest.raises(ValueError, match="no such condition"):
+        Condition.read({"below": 3})
 
 
 def test_a_drafter_that_the_pin_does_not_load_is_refused_before_it_is_fetched() -> None:
@@ -307,8 +498,11 @@ def test_rules_are_about_flags_and_variables_that_exist() -> None:
         ]
         concerned = [one for one in contracts if rule.concerns(one)]
         assert concerned, rule.name
-        for key in rule.when:
+        for key in (one for keys in rule.when for one in keys):
             if key.startswith("--"):
-                assert any(key in one.flags for one in concerned), (rule.name, key)
+                flag, _, part = key.partition(".")
+                assert any(flag in one.flags for one in concerned), (rule.name, key)
+                known = [one.speculative_keys or {} for one in concerned]
+                assert part in ("", "backend") or any(part in one for one in known), (rule.name, key)
             elif "." not in key:
                 assert any(key in one.variables for one in concerned), (rule.name, key)
