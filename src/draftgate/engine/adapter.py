@@ -85,6 +85,8 @@ def engine_faults(leaves: Leaves) -> Iterator[Fault]:
         owner = next((derived[one] for one in spellings if one in derived), None)
         if owner:
             yield Fault(dotted(path), entry.origin.name, f"is stated by {owner}: set that instead")
+        elif flag == "help":
+            yield Fault(dotted(path), entry.origin.name, "prints a text and ends: nothing would be served")
     for path, entry in leaves.items():
         if path[:2] != ("speculation", "engine_keys") or len(path) < 3:
             continue

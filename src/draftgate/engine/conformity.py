@@ -22,6 +22,8 @@ from draftgate.profile.catalogue import nearest
 
 # Variables that belong to an engine: unlike others, nobody else reads them.
 PREFIXES = ("VLLM_", "SGLANG_", "SGL_", "FLASHINFER_")
+# sglang 0.5.10.post1 and 0.5.23 srt/environ.py, EnvBool; whatever the case.
+_BOOLEANS = ("true", "1", "yes", "y", "false", "0", "no", "n")
 _SPECULATIVE = "--speculative-config"
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
@@ -70,18 +72,20 @@ def check(contract: Contract, command: EngineCommand) -> tuple[Mismatch, ...]:
 
 
 def check_variables(contract: Contract, variables: Sequence[Variable]) -> tuple[Mismatch, ...]:
-    """Variables with an engine's prefix that nothing at this pin reads."""
-    return tuple(
-        Mismatch(
-            Wrong.UNKNOWN_VARIABLE,
-            variable.name,
-            variable.source,
-            f"{contract.title} does not read {variable.name}",
-            nearest(variable.name, contract.variables),
-        )
-        for variable in variables
-        if variable.name.startswith(PREFIXES) and not _reads(contract, variable.name)
-    )
+    """Variables of an engine's that nothing at this pin reads, and booleans that it takes for none."""
+    found = []
+    for one in variables:
+        if one.name.startswith(PREFIXES) and not _reads(contract, one.name):
+            what, near = f"{contract.title} does not read {one.name}", nearest(one.name, contract.variables)
+            found.append(Mismatch(Wrong.UNKNOWN_VARIABLE, one.name, one.source, what, near))
+        elif (
+            _renamed(contract, one.name) in contract.boolean_variables and one.value.lower() not in _BOOLEANS
+        ):
+            what = (
+                f"{contract.title} knows {', '.join(_BOOLEANS)}; for {short(one.value)} it takes the default"
+            )
+            found.append(Mismatch(Wrong.UNKNOWN_VALUE, one.name, one.source, what))
+    return tuple(found)
 
 
 def check_arguments(contract: Contract, arguments: Sequence[Argument]) -> tuple[Mismatch, ...]:
@@ -91,12 +95,15 @@ def check_arguments(contract: Contract, arguments: Sequence[Argument]) -> tuple[
 
 
 def _reads(contract: Contract, name: str) -> bool:
-    # SGLang renames every SGL_X to SGLANG_X when it starts (sglang/srt/environ.py).
     # FlashInfer's own variables are known only where its package was looked into too.
     if name.startswith("FLASHINFER_") and None in contract.companions.values():
         return True
-    renamed = name.replace("SGL_", "SGLANG_", 1) if contract.engine == "sglang" else name
-    return name in contract.variables or renamed in contract.variables
+    return name in contract.variables or _renamed(contract, name) in contract.variables
+
+
+def _renamed(contract: Contract, name: str) -> str:
+    # SGLang renames every SGL_X to SGLANG_X when it starts (sglang/srt/environ.py).
+    return name.replace("SGL_", "SGLANG_", 1) if contract.engine == "sglang" else name
 
 
 class _Reader:

@@ -93,6 +93,7 @@ class Contract:
         flags: by every spelling, negations included.
         speculative_keys: None where the engine has no such flag.
         variables: each with the file that reads it.
+        boolean_variables: those of them that are passed over, for the default, where they are no boolean.
         unverified: why this is not the build's own contract, but another version's; None where it is.
     """
 
@@ -105,6 +106,7 @@ class Contract:
     flags: Mapping[str, Flag]
     speculative_keys: Mapping[str, Key] | None
     variables: Mapping[str, str]
+    boolean_variables: frozenset[str] = frozenset()
     unverified: str | None = None
 
     @property
@@ -148,6 +150,8 @@ def read_contract(document: Mapping[str, Any]) -> Contract:
         flags=MappingProxyType(flags),
         speculative_keys=None if keys is None else MappingProxyType({k: _key(v) for k, v in keys.items()}),
         variables=MappingProxyType(document["variables"]),
+        # A contract that an older draftgate kept of an own build has none.
+        boolean_variables=frozenset(document.get("boolean_variables", ())),
     )
 
 

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 NonEmpty = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 # What every shell and system can set.
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+# As in a URL, without the brackets of IPv6.
+Host = Annotated[str, StringConstraints(pattern=r"^[^\s/\[\]]+$", strip_whitespace=True)]
 FlagValue = bool | int | float | str | tuple[bool | int | float | str, ...]
 
 
@@ -78,7 +80,10 @@ class Target(_Section):
 
 
 class Parallelism(_Section):
-    tensor: Annotated[int, Field(gt=0)] = Field(1, description="Tensor-parallel ranks, one GPU each.")
+    # Ranks share out a model's attention heads; no model that these engines serve has more than 128.
+    tensor: Annotated[int, Field(gt=0, le=128)] = Field(
+        1, description="Tensor-parallel ranks, one GPU each; a divisor of the model's attention heads."
+    )
 
 
 class Box(_Section):
@@ -130,7 +135,7 @@ class Execution(_Section):
 
 
 class Server(_Section):
-    host: NonEmpty = Field("127.0.0.1", description="Address to bind; loopback unless told otherwise.")
+    host: Host = Field("127.0.0.1", description="Address to bind; loopback unless told otherwise.")
     port: Annotated[int, Field(ge=1, le=65535)] = Field(8000, description="Port of the engine's HTTP server.")
     api_key_file: Path | None = Field(
         None,
@@ -188,7 +193,7 @@ class Launch(_Section):
 
 
 class Sidecar(_Section):
-    host: NonEmpty = Field("127.0.0.1", description="Address to bind; loopback unless told otherwise.")
+    host: Host = Field("127.0.0.1", description="Address to bind; loopback unless told otherwise.")
     port: Annotated[int, Field(ge=1, le=65535)] = Field(
         9310, description="Port of /metrics, /livez and /readyz."
     )

@@ -382,6 +382,39 @@ def test_a_variable_that_is_gone_is_one_fault() -> None:
     assert "speculation always runs so" in fault.what
 
 
+@pytest.mark.parametrize(
+    ("profile", "said", "path", "what"),
+    [
+        ("vllm-baseline", "engine_flags.help=true", "engine_flags.help", "prints a text and ends"),
+        ("sglang", "engine_flags.help=all", "engine_flags.help", "prints a text and ends"),
+        ("sglang", "parallelism.tensor=1000000", "parallelism.tensor", "less than or equal to 128"),
+        ("sglang", "server.host=local host", "server.host", "should match pattern"),
+        ("sglang", "server.host=[::1]", "server.host", "should match pattern"),
+        ("sglang", "sidecar.host=a/b", "sidecar.host", "should match pattern"),
+        # The default is 1, so that this would turn it on.
+        (
+            "sglang",
+            "env.SGLANG_ENABLE_JIT_DEEPGEMM=off",
+            "env.SGLANG_ENABLE_JIT_DEEPGEMM",
+            "takes the default",
+        ),
+        ("sglang-eagle", "env.SGLANG_ENABLE_SPEC_V2=on", "env.SGLANG_ENABLE_SPEC_V2", "takes the default"),
+        ("sglang-eagle", "env.SGL_ENABLE_SPEC_V2=t", "env.SGL_ENABLE_SPEC_V2", "takes the default"),
+    ],
+)
+def test_what_no_engine_could_start_with_is_refused(profile: str, said: str, path: str, what: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        load(profile, [said])
+    (fault,) = caught.value.faults
+    assert (fault.path, fault.origin) == (path, "--set")
+    assert what in fault.what
+
+
+@pytest.mark.parametrize("value", ["TRUE", "Yes", "n"])
+def test_booleans_that_sglang_knows(value: str) -> None:
+    load("sglang", [f"env.SGLANG_USE_MODELSCOPE={value}"])
+
+
 def test_a_form_that_no_condition_has() -> None:
     with pytest.raises(ValueError, match="no such condition"):
         Condition.read({"below": 3})

@@ -135,10 +135,11 @@ class Words:
         self.flags: st.SearchStrategy[Said] = st.sampled_from(own).flatmap(
             lambda name: st.tuples(st.just(("engine_flags", name)), _flag_value(flags[name]))
         )
-        variables = st.sampled_from(sorted(contract.variables))
+        variables = st.sampled_from(sorted({*contract.variables} - contract.boolean_variables))
+        booleans = st.sampled_from(sorted(contract.boolean_variables) or ["NCCL_DEBUG"])
         self.variables: st.SearchStrategy[Said] = st.tuples(
             (variables | st.just("NCCL_DEBUG")).map(lambda name: ("env", name)), TEXT
-        )
+        ) | st.tuples(booleans.map(lambda name: ("env", name)), st.sampled_from(("1", "False", "yes")))
         # A parser, a quantisation: text to pydantic, names to the engine.
         by_path = {
             tuple(path.split(".")): flags[name]

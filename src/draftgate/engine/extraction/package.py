@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import draftgate
-from draftgate.engine.extraction.variables import SUFFIXES, variables
+from draftgate.engine.extraction.variables import SUFFIXES, booleans, variables
 from draftgate.errors import EngineMissing
 
 SCHEMA = 1
@@ -81,6 +81,7 @@ def extract(source: Path, pin: str = "custom", companion: Path | None = None) ->
             "flags": found["flags"],
             "speculative_config": found.get("speculative_config"),
             "variables": dict(sorted(read.items())),
+            "boolean_variables": booleans(package.root, package.name),
         }
         return Extraction(document, found["not_run"])
 

@@ -47,6 +47,27 @@ def variables(root: Path, package: str) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def booleans(root: Path, package: str) -> list[str]:
+    """The variables that a registry of ``package`` declares as booleans (SGLang's ``EnvBool``), sorted.
+
+    A value that it does not know as one is passed over with a warning, for the default.
+    """
+    found: set[str] = set()
+    for file in (root / package).rglob("environ.py"):
+        if file.relative_to(root).as_posix().startswith(_OTHERS):
+            continue
+        try:
+            tree = ast.parse(file.read_text(encoding="utf-8", errors="replace"))
+        except SyntaxError:
+            continue
+        made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+        for node in made:
+            call = node.value
+            if isinstance(call, ast.Call) and _last_names(call.func).startswith("EnvBool"):
+                found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return sorted(found)
+
+
 def python_variables(source: str, registry: bool = False) -> set[str]:
     """The variables that one Python file reads; none of a file that is no Python (a template)."""
     if not registry and ("env" not in source.lower() or not _QUOTED.search(source)):
