@@ -27,6 +27,8 @@ def find_folder(model: str, revision: str | None = None, environment: Mapping[st
     Raises:
         CheckpointUnreadable: there is no such folder, or the snapshot is not in the cache.
     """
+    if not model.strip():
+        raise CheckpointUnreadable("no model is named", next_step="name a folder or a Hugging Face id")
     path = Path(os.path.expanduser(model))
     # Not Path.is_dir, which raises on a name longer than the file system takes.
     there = os.path.isdir(path)

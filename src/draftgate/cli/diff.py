@@ -10,14 +10,20 @@ from draftgate.cli.load import Loaded, load
 from draftgate.cli.output import print_json, print_table
 from draftgate.cli.profiles import Json, Sets
 from draftgate.profile.layers import Entry, dotted
+from draftgate.profile.model import Line
 from draftgate.profile.parity import Difference, differences
 
 Side = Annotated[str, typer.Argument(metavar="PROFILE[@LINE]", help="A profile, on another line if wanted.")]
 
 
 def diff(a: Side, b: Side, sets: Sets = None, as_json: Json = False) -> None:
-    """Show what two profiles say and start differently, and mark what arms of an A/B should not differ in."""
-    left, right = _load(a, sets or []), _load(b, sets or [])
+    """Show what two profiles say and start differently, and mark what arms of an A/B should not differ in.
+
+    @LINE alone is the first one's profile on that line; @custom takes --set engine.source=PATH for itself.
+    """
+    first, second = a.partition("@"), b.partition("@")
+    sides = [(first[0], first[2]), (second[0] or first[0], second[2])]
+    left, right = (_load(name, line, sets or [], sides) for name, line in sides)
     found = differences(left.resolved, right.resolved)
     gone, come = _words(left, right), _words(right, left)
     if as_json:
@@ -34,8 +40,10 @@ def diff(a: Side, b: Side, sets: Sets = None, as_json: Json = False) -> None:
             print(f"{sign} {word}")
 
 
-def _load(side: str, sets: list[str]) -> Loaded:
-    name, _, line = side.partition("@")
+def _load(name: str, line: str, sets: list[str], sides: list[tuple[str, str]]) -> Loaded:
+    """One side; where one of them alone is an own build, so is engine.source."""
+    if line != Line.CUSTOM and any(other == Line.CUSTOM for _, other in sides):
+        sets = [one for one in sets if one.partition("=")[0].strip() != "engine.source"]
     return load(name, [*sets, f"engine.line={line}"] if line else sets)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,9 +11,11 @@ import typer
 from draftgate.cli.output import print_json, print_table
 from draftgate.cli.profiles import Json
 from draftgate.errors import AuxLayersRefused
+from draftgate.profile.model import EngineName, Line
 
 if TYPE_CHECKING:
     from draftgate.checkpoint.config import DrafterConfig, Ids, TargetShape
+    from draftgate.engine.aux_rules import Pinned
     from draftgate.launch.overlay import Plan
 
 app = typer.Typer(help="Look at a drafter before it is served.", no_args_is_help=True, rich_markup_mode=None)
@@ -30,7 +33,15 @@ def layers(
         typer.Option("--drafter", metavar="FOLDER|NAME", help="The drafter: a folder or Hugging Face id."),
     ],
     pin: Annotated[
-        str | None, typer.Option("--pin", help="One pin, such as sglang-cuda12; all of them if left out.")
+        str | None,
+        typer.Option("--pin", help="One pin, such as sglang-cuda12, or custom; all of them if left out."),
+    ] = None,
+    engine: Annotated[
+        EngineName | None, typer.Option("--engine", help="With --pin custom: what the own build is.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--source", help="With --pin custom: its interpreter or its wheel, as engine.source."),
     ] = None,
     target: Annotated[
         str | None,
@@ -57,9 +68,16 @@ def layers(
     from draftgate.engine.aux_rules import KIMI_K25, pin_ids
 
     config = read_drafter(find_folder(drafter))
-    shape = read_target(find_folder(target)) if target else KIMI_K25
+    shape = KIMI_K25 if target is None else read_target(find_folder(target))
     asked = _asked(aux_layers)
-    rows = [_row(name, config, shape, asked, graphs=not eager) for name in ([pin] if pin else pin_ids())]
+    pinned: tuple[Pinned, ...] | tuple[str, ...] = (pin,) if pin else pin_ids()
+    if (pin == Line.CUSTOM) is not (source is not None) or (engine is None) is not (source is None):
+        raise typer.BadParameter("--pin custom, --engine and --source go together", param_hint="--pin")
+    if engine is not None and source is not None:
+        from draftgate.engine.custom import custom
+
+        pinned = (custom(engine, source)[0],)
+    rows = [_row(one, config, shape, asked, graphs=not eager) for one in pinned]
     if pin and rows[0].refusal:
         raise rows[0].refusal
     if as_json:
@@ -74,7 +92,7 @@ def layers(
         )
         return
     print(f"drafter: {drafter} ({config.architecture})")
-    assumed = "" if target else "; assumed, name yours with --target"
+    assumed = "" if target is not None else "; assumed, name yours with --target"
     print(f"target:  {shape.architecture}, {shape.num_hidden_layers} layers{assumed}")
     print("CAPTURED are inputs of target layers; layer L's input is the output of layer L-1.\n")
     print_table(("PIN", "CAPTURED", "OWN KEY", "OVERLAY"), [row.cells() for row in rows])
@@ -106,11 +124,14 @@ class _Row:
         return {"pin": self.pin, "captured": self.plan.layers, "key": self.plan.key, "overlay": overlay}
 
 
-def _row(pin: str, config: DrafterConfig, shape: TargetShape, asked: Ids | None, *, graphs: bool) -> _Row:
+def _row(
+    pinned: Pinned | str, config: DrafterConfig, shape: TargetShape, asked: Ids | None, *, graphs: bool
+) -> _Row:
     from draftgate.launch.overlay import plan
 
+    pin = pinned if isinstance(pinned, str) else f"custom ({pinned.distribution} {pinned.version})"
     try:
-        return _Row(pin, plan(config, pin, shape, asked, graphs=graphs), None)
+        return _Row(pin, plan(config, pinned, shape, asked, graphs=graphs), None)
     except AuxLayersRefused as error:
         return _Row(pin, None, error)
 

@@ -13,7 +13,7 @@ from draftgate.engine.adapter import command, engine_faults, pin_of, refusals
 from draftgate.engine.command import EngineCommand
 from draftgate.engine.contract import Contract
 from draftgate.engine.pins import Pin
-from draftgate.errors import Fault, ProfileError
+from draftgate.errors import Fault, FolderUnusable, ProfileError
 from draftgate.profile.catalogue import Catalogue
 from draftgate.profile.loader import Resolved, resolve
 from draftgate.profile.model import Profile
@@ -52,8 +52,22 @@ class Loaded:
 
 
 def catalogue() -> Catalogue:
-    """Own folders first (``DRAFTGATE_PROFILE_PATH``), then the profiles that come along."""
+    """Own folders first (``DRAFTGATE_PROFILE_PATH``), then the profiles that come along.
+
+    Raises:
+        FolderUnusable: an own folder cannot be read.
+    """
     own = [Path(text) for text in os.environ.get("DRAFTGATE_PROFILE_PATH", "").split(os.pathsep) if text]
+    for folder in own:
+        try:
+            os.listdir(folder)
+        except OSError as error:
+            raise FolderUnusable(
+                f"a folder with own profiles cannot be read: {folder}",
+                where=f"DRAFTGATE_PROFILE_PATH={os.environ['DRAFTGATE_PROFILE_PATH']}",
+                why=error.strerror,
+                next_step="name folders that are there and that you can read",
+            ) from error
     return Catalogue((*own, data_root() / "profiles"))
 
 
@@ -72,6 +86,9 @@ def load(name: str, sets: Sequence[str] = ()) -> Loaded:
     made = command(resolved.profile, pin, contract)
     loaded = Loaded(resolved, pin, contract, made)
     loaded.refuse(resolved.profile)
+    if resolved.left_out:
+        gone = ", ".join(f"{one.path} ({one.origin})" for one in resolved.left_out)
+        print(f"note: of another line, and so left out of an own build: {gone}", file=sys.stderr)
     if contract.unverified is not None:
         print(f"note: {contract.title} is unverified: {contract.unverified}", file=sys.stderr)
     return loaded

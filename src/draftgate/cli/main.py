@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -74,6 +75,9 @@ app.command()(demo.demo)
 def main() -> None:
     """Run one verb and leave with its exit code; the only place that prints an error."""
     debug = "--debug" in sys.argv
+    # Closed by whoever started this: Python has no stream there then, and what is written goes nowhere.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character is no fault of the table's.
         if isinstance(stream, io.TextIOWrapper):
@@ -98,16 +102,11 @@ def _of_the_system(error: OSError) -> DraftgateError | None:
         return None
     return FolderUnusable(
         "a disk that draftgate writes to is full or read-only",
-        where=error.filename or f"DRAFTGATE_STATE_DIR={_state_dir()}",
+        # Of an open file the system does not say which: the output may go to one, too.
+        where=error.filename or "the output, DRAFTGATE_STATE_DIR or DRAFTGATE_DATA_DIR",
         why=error.strerror,
         next_step="free some, or name other folders with DRAFTGATE_STATE_DIR and DRAFTGATE_DATA_DIR",
     )
-
-
-def _state_dir() -> str:
-    from draftgate.settings import settings
-
-    return str(settings().state_dir)
 
 
 def _unknown(error: Exception, *, debug: bool) -> NoReturn:

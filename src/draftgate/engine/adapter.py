@@ -16,8 +16,10 @@ from draftgate.engine.contract import Contract, load_contract
 from draftgate.engine.pins import PINS, Pin, find_pin
 from draftgate.engine.words import base_url, own_variables, shared_variables
 from draftgate.errors import AuxLayersRefused, AuxLayersUnknown, Fault
-from draftgate.profile.layers import Leaves, dotted
+from draftgate.profile.layers import Leaves, dotted, key_path
 from draftgate.profile.model import Drafter, EngineName, Line, Profile
+
+_GRAPHS = "execution.graph_max_requests"
 
 
 def pin_of(profile: Profile) -> tuple[Pin, Contract]:
@@ -83,6 +85,8 @@ def engine_faults(leaves: Leaves) -> Iterator[Fault]:
         known = flags.get(f"--{flag}")
         spellings = [one.removeprefix("--") for one in known.names] if known else [flag]
         owner = next((derived[one] for one in spellings if one in derived), None)
+        if owner == _GRAPHS and key_path(_GRAPHS) not in leaves:
+            continue  # vLLM counts tokens there, and not every number of them is one of requests
         if owner:
             yield Fault(dotted(path), entry.origin.name, f"is stated by {owner}: set that instead")
         elif flag == "help":

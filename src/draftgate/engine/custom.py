@@ -109,7 +109,7 @@ def _of_interpreter(engine: EngineName, python: Path) -> tuple[Pin, Path]:
         raise EngineMissing(
             "engine.source cannot be run as a Python interpreter",
             where=str(python),
-            why=str(error),
+            why=_why(error),
             next_step="name the bin/python of the engine's environment, or a wheel",
         ) from error
     if found["folder"] is None:
@@ -121,6 +121,22 @@ def _of_interpreter(engine: EngineName, python: Path) -> tuple[Pin, Path]:
     distribution, version = found["engine"]
     pin = _pin(engine, distribution, version or "unknown", torch=found["torch"] or "", python=python)
     return pin, Path(found["folder"])
+
+
+def _why(error: Exception) -> str:
+    """Without the command, which holds a whole script."""
+    match error:
+        case subprocess.CalledProcessError():
+            said = str(error.stderr or "").strip().splitlines()
+            # What Python says of itself stands last, what others say first.
+            telling = said[-1 if "Traceback" in said[0] else 0] if said else ""
+            return telling[:200] or f"it ended with exit code {error.returncode}"
+        case subprocess.TimeoutExpired():
+            return f"it did not answer within {_LIMIT_SECONDS} s"
+        case OSError():
+            return error.strerror or str(error)
+        case _:
+            return "it did not answer as Python does"
 
 
 def _pin(engine: EngineName, distribution: str, version: str, *, torch: str, python: Path | None) -> Pin:

@@ -28,8 +28,9 @@ class Catalogue:
             path = Path(os.path.expanduser(name))
             return path if os.path.isfile(path) else None
         candidates = (folder / f"{name}.toml" for folder in self.folders)
-        # Not Path.is_file, which raises on a name longer than the file system takes.
-        return next((path for path in candidates if os.path.isfile(path)), None)
+        # Not Path.exists, which raises on a name longer than the file system takes. What is there and cannot
+        # be read hides the same name in a later folder too: reading it says why.
+        return next((path for path in candidates if os.path.lexists(path)), None)
 
     def chain(self, name: str) -> tuple[list[Layer], list[Fault]]:
         """The layers of a profile, the lowest first.
@@ -42,7 +43,7 @@ class Catalogue:
         """
         path = self.find(name)
         if path is None:
-            near = nearest(name, self.names())
+            near = nearest(name, [one for one in self.names() if one != name])
             hint = f"did you mean {near!r}? " if near else ""
             raise UnknownName(
                 f"there is no profile {name!r}",

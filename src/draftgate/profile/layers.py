@@ -14,7 +14,7 @@ from pathlib import Path
 import tomlkit
 from tomlkit.container import Container
 from tomlkit.exceptions import TOMLKitError
-from tomlkit.items import AbstractTable, Comment, Item, Whitespace
+from tomlkit.items import AbstractTable, Comment, InlineTable, Item, Whitespace
 
 from draftgate.errors import Fault
 
@@ -80,6 +80,10 @@ def read_layer(text: str, name: str, folder: Path) -> Layer:
         return Layer(name, (), (), {}, (Fault("(file)", name, f"is not TOML: {error}"),))
     leaves = dict(_leaves(document, (), name, folder))
     faults: list[Fault] = []
+    for path in [path for path, entry in leaves.items() if entry.value == {} and not _is_free(path)]:
+        what = f'{{}} says nothing: unset = ["{dotted(path)}"] takes away what layers below say'
+        faults.append(Fault(dotted(path), name, what))
+        del leaves[path]
     lists: dict[str, tuple[str, ...]] = {}
     for key in ("extends", "unset"):
         entry = leaves.pop((key,), None)
@@ -107,14 +111,20 @@ def _leaves(
                 above.clear()
             continue
         path = (*prefix, key.key)
-        # An empty table says nothing; as that of a flag or a variable it is a value, and a wrong one.
-        if isinstance(item, AbstractTable) and (item.value or not any(key in _FREE for key in prefix)):
+        # The head of a table alone says nothing; {} is a value, and a wrong one.
+        if isinstance(item, AbstractTable) and (
+            item.value or not (isinstance(item, InlineTable) or _is_free(path))
+        ):
             yield from _leaves(item, path, name, folder)
         else:
             beside = _comment_text(item)
             comment = " ".join(filter(None, [*above, beside])) or None
             yield path, Entry(_plain(item), Origin(name, folder, comment))
         above.clear()
+
+
+def _is_free(path: KeyPath) -> bool:
+    return any(key in _FREE for key in path[:-1])
 
 
 def _comment_text(item: Item) -> str:

@@ -34,6 +34,15 @@ from draftgate.profile.secrets import keys_in_clear
 _PATHS: frozenset[KeyPath] = frozenset(
     {("target", "model"), ("drafter", "model"), ("server", "api_key_file"), ("engine", "source")}
 )
+# Pydantic's words are Python's.
+_WORDS = {
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+}
+_TYPED_BY_FLAG: tuple[KeyPath, ...] = (("engine_flags",), ("speculation", "engine_keys"))
+_ANY_FLAG = "must be true, false, a number, a text, or a list of these"
 _ALWAYS_LOCAL = ("api_key_file", "source")
 _LOCAL_PREFIXES = ("/", "./", "../", "~")
 
@@ -45,11 +54,13 @@ class Resolved:
     Attributes:
         leaves: only what layers, variables or options say; everything else is the model's default.
         layers: names, the lowest first.
+        left_out: on line custom, what layers say on other lines alone and nobody says here.
     """
 
     profile: Profile
     leaves: Leaves
     layers: tuple[str, ...]
+    left_out: tuple[Fault, ...] = ()
 
     def origin(self, path: str) -> Origin | None:
         """The origin of the value at a dotted path, or of the first value below it; None for a default."""
@@ -89,6 +100,7 @@ def resolve(
     secrets = keys_in_clear(leaves)
     faults += secrets
     faults += _nul(leaves)
+    faults += _blank(leaves)
     faults += engine_faults(leaves)
     leaves = {path: _absolute(path, entry) for path, entry in leaves.items()}
     profile_name = Path(name).stem if name.endswith(".toml") else name
@@ -108,7 +120,15 @@ def resolve(
         faults += broken_rules(profile, lambda path: _origin_name(leaves, key_path(path), profile_name))
     if faults:
         raise ProfileError(name, tuple(faults))
-    return Resolved(profile, leaves, tuple(layer.name for layer in layers))
+    left_out = tuple(_left_out(layers, leaves)) if line == Line.CUSTOM else ()
+    return Resolved(profile, leaves, tuple(layer.name for layer in layers), left_out)
+
+
+def _left_out(layers: list[Layer], leaves: Leaves) -> Iterator[Fault]:
+    for layer in layers:
+        for path in layer.leaves:
+            if path[0] == "line" and path[2:] not in leaves:
+                yield Fault(dotted(path), layer.name, "counts on its line alone")
 
 
 def _line(layers: list[Layer]) -> object:
@@ -137,6 +157,13 @@ def _nul(leaves: Leaves) -> Iterator[Fault]:
             yield Fault(dotted(path), entry.origin.name, "holds a NUL character")
 
 
+def _blank(leaves: Leaves) -> Iterator[Fault]:
+    """An empty path would be the current folder."""
+    for path, entry in leaves.items():
+        if path in _PATHS and path[-1] in _ALWAYS_LOCAL and not str(entry.value).strip():
+            yield Fault(dotted(path), entry.origin.name, "is empty: name a file, or unset it")
+
+
 def _absolute(path: KeyPath, entry: Entry) -> Entry:
     value = entry.value
     if path not in _PATHS or not isinstance(value, str) or "\0" in value:
@@ -150,6 +177,7 @@ def _absolute(path: KeyPath, entry: Entry) -> Entry:
 
 def _faults(error: ValidationError, leaves: Leaves, incomplete: bool, profile: str) -> Iterator[Fault]:
     known = {dotted(path): path for path in schema_paths(Profile)}
+    said: set[KeyPath] = set()
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
         loc = tuple(str(key) for key in detail["loc"])
         path = tuple(key for key in loc if not key.startswith(("function-", "tuple[", "is-instance")))
@@ -167,8 +195,15 @@ def _faults(error: ValidationError, leaves: Leaves, incomplete: bool, profile: s
             if not incomplete:
                 yield Fault(dotted(path), origin, "is missing")
         else:
-            kept = path if path[0] not in FREE_TABLES else path[:2]
-            yield Fault(dotted(kept), origin, detail["msg"][0].lower() + detail["msg"][1:])
+            what = _WORDS.get(detail["type"], detail["msg"][0].lower() + detail["msg"][1:])
+            for table in _TYPED_BY_FLAG:
+                if path[: len(table)] == table and len(path) > len(table):
+                    path, what = path[: len(table) + 1], _ANY_FLAG
+            path = path[:2] if path[0] in FREE_TABLES else path
+            # One fault for a value, not one for each type that it could have had.
+            if path not in said:
+                yield Fault(dotted(path), origin, what)
+            said.add(path)
 
 
 def _elsewhere(key: str, known: Mapping[str, KeyPath]) -> str | None:

@@ -129,7 +129,9 @@ class Memory(_Section):
 class Execution(_Section):
     eager: bool = Field(False, description="No compilation and no CUDA graphs.")
     graph_max_requests: Annotated[int, Field(gt=0)] | None = Field(
-        None, description="Largest batch, in requests, that CUDA graphs are captured for."
+        None,
+        description="Largest batch, in requests, that CUDA graphs are captured for; unset, the engine's own "
+        "flag may be stated, which vLLM counts in tokens.",
     )
     threads: Annotated[int, Field(gt=0)] | None = Field(None, description="OpenMP threads of a rank.")
 

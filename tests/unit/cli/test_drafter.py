@@ -56,6 +56,8 @@ def test_one_pin(aq: str) -> None:
         (("--pin", "sglang-cuda12"), AuxLayersRefused),
         (("--pin", "vllm"), UnknownName),
         (("--target", "/gone"), CheckpointUnreadable),
+        (("--target", ""), CheckpointUnreadable),
+        (("--drafter", ""), CheckpointUnreadable),
     ],
 )
 def test_failures_of_one_pin_end_the_verb(words: tuple[str, ...], error: type[Exception], aq: str) -> None:

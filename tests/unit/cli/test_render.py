@@ -131,3 +131,25 @@ def test_a_local_drafter_that_the_pin_cannot_feed_so_is_refused() -> None:
     done = draftgate("render", "vllm-cpu-eagle", "--set", "drafter.aux_layers=[2, 4, 99]")
     assert (done.returncode, done.stdout) == (17, "")
     assert "cannot feed the input of layer 99" in done.stderr
+
+
+def _in_a_shell(words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m draftgate {words}"], capture_output=True, text=True, check=False
+    )
+
+
+def test_output_that_is_full_is_not_blamed_on_a_folder() -> None:
+    done = _in_a_shell("show vllm-cpu >/dev/full")
+    assert done.returncode == 14
+    assert "where: the output, " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("show vllm-cpu >&-", 0), ("show vllm-cpu >&- 2>&-", 0), ("show vllm-gone 2>&-", 4), ("bench >&-", 2)],
+)
+def test_closed_streams_are_nothing_to_write_to(words: str, code: int) -> None:
+    done = _in_a_shell(words)
+    assert done.returncode == code
+    assert "AttributeError" not in done.stderr

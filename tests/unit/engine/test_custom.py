@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import venv
@@ -10,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from draftgate.cli import drafter
+from draftgate.cli.diff import diff
 from draftgate.cli.load import load
 from draftgate.cli.render import compose_text
 from draftgate.engine import custom
@@ -19,6 +23,7 @@ from draftgate.engine.extraction.package import Extraction
 from draftgate.errors import EngineMissing, ProfileError
 from draftgate.runtime.environment import engine_python
 from draftgate.settings import settings
+from tests.conftest import REPOSITORY
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +71,50 @@ def test_what_is_no_engine(source: str, what: str) -> None:
     with pytest.raises(EngineMissing) as caught:
         load("sglang", ["engine.line=custom", f"engine.source={source}"])
     assert caught.value.what == what
+
+
+def test_what_is_run_in_vain_does_not_come_with_the_script() -> None:
+    with pytest.raises(EngineMissing) as caught:
+        load("sglang", ["engine.line=custom", "engine.source=/bin/sh"])
+    assert caught.value.why
+    assert "importlib" not in caught.value.why
+    assert len(caught.value.why) <= 200
+
+
+def test_what_counts_on_another_line_is_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = own_build(tmp_path / "own", "0.5.99")
+    load("sglang-eagle", ["engine.line=custom", f"engine.source={python}"])
+    left_out = "line.cuda12.env.SGLANG_ENABLE_SPEC_V2 (sglang-eagle.toml)"
+    assert f"left out of an own build: {left_out}\n" in capsys.readouterr().err
+    again = [f"engine.source={python}", "engine.line=custom", "env.SGLANG_ENABLE_SPEC_V2=0"]
+    with contextlib.suppress(ProfileError):
+        load("sglang-eagle", again)
+    assert "left out" not in capsys.readouterr().err
+
+
+def test_one_profile_against_itself_as_an_own_build(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = own_build(tmp_path / "own", "0.5.99")
+    for other in ("@custom", "sglang@custom"):
+        diff("sglang", other, [f"engine.source={python}"], as_json=True)
+        keys = {one["key"]: one for one in json.loads(capsys.readouterr().out)["keys"]}
+        assert keys["engine.line"]["a"]["value"] == "cuda12"
+        assert keys["engine.line"]["b"]["value"] == "custom"
+        assert keys["engine.source"]["a"] is None
+
+
+def test_layers_that_an_own_build_feeds(tmp_path: Path) -> None:
+    python = own_build(tmp_path / "own", "0.5.20")
+    words = ["layers", "--drafter", str(REPOSITORY / "models/tiny-drafter"), "--pin", "custom"]
+    target = ["--target", str(REPOSITORY / "models/tiny-target")]
+    own = ["--engine", "sglang", "--source", str(python)]
+    shown = CliRunner().invoke(drafter.app, [*words, *target, *own], catch_exceptions=False)
+    assert "custom (sglang 0.5.20)  2, 4, 5 " in shown.output
+    for half in ([], own[:2], own[2:]):
+        assert CliRunner().invoke(drafter.app, [*words, *half]).exit_code == 2
 
 
 def test_a_wheel_is_looked_at_and_not_launched(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftgate.cli.load import load
-from draftgate.errors import DraftgateError, ExitCode, ProfileError, UnknownName
+from draftgate.errors import DraftgateError, ExitCode, FolderUnusable, ProfileError, UnknownName
 from draftgate.profile.loader import schema_paths
 from draftgate.profile.model import Profile
 from tests.conftest import Golden
@@ -94,7 +94,12 @@ def test_all_faults_of_a_bad_profile_are_told_together(tmp_path: Path, golden: G
         ),
         ('env."A B"="1"', "--set: env.A B: string should match pattern"),
         ('""=1', '--set: "": there is no such key'),
-        ("engine_flags.hf-overrides={}", "--set: engine_flags.hf-overrides: input should be a valid"),
+        ("engine_flags.hf-overrides={}", "--set: engine_flags.hf-overrides: must be true, false, a number"),
+        ("speculation.engine_keys.x={}", "--set: speculation.engine_keys.x: must be true, false, a number"),
+        ("box.gpu_ids=3", "--set: box.gpu_ids: must be a list"),
+        ("target=3", "--set: target: must be a table"),
+        ("engine.source=", "--set: engine.source: is empty: name a file, or unset it"),
+        ("server.api_key_file= ", "--set: server.api_key_file: is empty: name a file, or unset it"),
         (
             'engine_flags.served-model-name="["a"]"',
             "--set: engine_flags.served-model-name: is stated by target.served_name: set that instead",
@@ -105,6 +110,60 @@ def test_one_fault(sets: str, fault: str) -> None:
     with pytest.raises(ProfileError) as caught:
         load("vllm-cpu-eagle", [sets])
     assert any(line.line().startswith(fault) for line in caught.value.faults), caught.value.lines()
+
+
+@pytest.mark.parametrize("value", ["{}", "{a = 1}", "[[1]]", "[{}, {}]", "1979-05-27"])
+@pytest.mark.parametrize("key", ["engine_flags.seed", "speculation.engine_keys.model_name"])
+def test_a_value_of_many_types_is_one_fault(key: str, value: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        load("vllm-cpu-eagle", [f"{key}={value}"])
+    assert [fault.path for fault in caught.value.faults] == [key]
+
+
+@pytest.mark.parametrize("name", ["speculation", "env"])
+def test_an_empty_table_that_takes_nothing_away_says_so(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "empty.toml"
+    text = 'description = "x"\nextends = ["vllm-cpu-eagle"]\n'
+    file.write_text(f"{text}{name} = {{}}\n")
+    with pytest.raises(ProfileError) as caught:
+        load(str(file))
+    (fault,) = caught.value.faults
+    assert (fault.path, f'unset = ["{name}"]' in fault.what) == (name, True)
+    file.write_text(f"{text}[{name}]\n# Nothing of its own yet.\n")
+    load(str(file))
+
+
+def test_a_profile_that_is_there_and_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hides the one that comes along, as it would if it could be read."""
+    monkeypatch.setenv("DRAFTGATE_PROFILE_PATH", str(tmp_path))
+    (tmp_path / "vllm-cpu.toml").symlink_to(tmp_path / "gone")
+    (tmp_path / "folder.toml").mkdir()
+    for name, why in (("vllm-cpu", "No such file"), ("folder", "Is a directory")):
+        with pytest.raises(ProfileError) as caught:
+            load(name)
+        assert why in caught.value.faults[0].what
+
+
+def test_a_folder_of_own_profiles_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTGATE_PROFILE_PATH", f"{tmp_path}:{tmp_path / 'gone'}")
+    with pytest.raises(FolderUnusable) as caught:
+        load("vllm-cpu")
+    assert str(tmp_path / "gone") in caught.value.what
+
+
+def test_graphs_in_tokens_where_requests_are_not_stated() -> None:
+    """vLLM captures up to any number of tokens, also to one that no number of requests makes."""
+    assert (
+        "--max-cudagraph-capture-size"
+        in load("vllm-eagle", ["engine_flags.max-cudagraph-capture-size=510"]).command.argv()
+    )
+    with pytest.raises(ProfileError, match="1 fault"):
+        load(
+            "vllm-eagle",
+            ["engine_flags.max-cudagraph-capture-size=510", "execution.graph_max_requests=8"],
+        )
 
 
 @pytest.mark.parametrize(

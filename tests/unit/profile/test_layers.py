@@ -112,7 +112,7 @@ def test_a_shared_base_does_not_override_what_stands_between(tmp_path: Path) -> 
 
 def test_a_value_replaces_a_table_and_is_then_found_wrong(tmp_path: Path) -> None:
     catalogue = write(tmp_path, layers__base=BASE, top='extends = ["layers/base"]\nenv = 3\n')
-    assert faults(catalogue) == ["top.toml: env: input should be a valid dictionary"]
+    assert faults(catalogue) == ["top.toml: env: must be a table"]
 
 
 def test_circle_and_missing_layer_are_told_together(tmp_path: Path) -> None:
