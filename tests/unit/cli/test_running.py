@@ -35,6 +35,18 @@ def test_launch_dry_run(capsys: pytest.CaptureFixture[str], state_dir: Path) -> 
     assert not state_dir.exists()
 
 
+def test_launch_dry_run_names_the_overlay_that_would_be_served(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTGATE_DATA_DIR", str(tmp_path / "data"))
+    settings.cache_clear()
+    launch("vllm-cpu-eagle", ["drafter.aux_layers=[2, 4, 6]"], dry_run=True)
+    out = capsys.readouterr().out
+    assert str(tmp_path / "data" / "overlays") in out
+    assert "models/tiny-drafter" not in out
+    assert not (tmp_path / "data").exists()
+
+
 def test_up_dry_run(
     capsys: pytest.CaptureFixture[str], state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
