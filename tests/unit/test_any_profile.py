@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from draftgate.cli import profiles as show_verb
 from draftgate.cli import render as render_verb
 from draftgate.cli.load import Loaded, load
+from draftgate.cli.served import said_of_drafter
 from draftgate.engine.conformity import check
-from draftgate.errors import ProfileError
+from draftgate.errors import AuxLayersRefused, ProfileError
 from draftgate.profile.catalogue import Catalogue
 from draftgate.profile.layers import Layer
 from draftgate.render.command import Format
@@ -141,9 +142,13 @@ def test_a_command_that_the_pin_accepts_or_faults_that_say_where_and_why(tmp_pat
         file.write_text(as_toml(tree), encoding="utf-8")
         try:
             loaded = load(str(file))
+            # A drafter that is here is looked into before its command is shown.
+            said_of_drafter(loaded)
         except ProfileError as error:
             holds_faults(error, file)
             ends["faults"] += 1
+        except AuxLayersRefused as error:
+            ends["faults"] += bool(error.why)
         else:
             holds_command(loaded, str(file))
             assert _lost(tree, loaded) == []
