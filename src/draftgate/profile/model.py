@@ -158,6 +158,10 @@ class Speculation(_Section):
         None,
         description="Of a tree: draft steps, each of topk branches; K is then the nodes that are verified.",
     )
+    expected_acceptance_length: Annotated[float, Field(gt=1)] | None = Field(
+        None,
+        description="What a drafter that works reaches at this K, to be alerted below; unset: as published.",
+    )
     engine_keys: dict[str, FlagValue] = Field(
         default_factory=dict,
         description="Keys of vLLM's --speculative-config that no other key covers, such as "

@@ -45,6 +45,10 @@ def broken_rules(profile: Profile, origin: Callable[[str], str]) -> Iterator[Fau
         )
     if layers is not None and len(set(layers)) < len(layers):
         yield fault("drafter.aux_layers", f"names a layer twice: {', '.join(map(str, layers))}")
+    if spec is not None and spec.expected_acceptance_length is not None:
+        longest = (spec.depth or spec.num_speculative_tokens) + 1
+        if spec.expected_acceptance_length > longest:
+            yield fault("speculation.expected_acceptance_length", f"cannot be above {longest}")
     if (profile.engine.line is Line.CUSTOM) is not (profile.engine.source is not None):
         both = "engine.line = custom and engine.source go together"
         yield fault("engine.source" if profile.engine.source else "engine.line", both)

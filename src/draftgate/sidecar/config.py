@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from draftgate.engine.pins import Pin
 from draftgate.errors import EngineUnreachable
+from draftgate.metrics.baselines import expected_length
 from draftgate.metrics.faults import Fault, UnusableAnswer
 from draftgate.metrics.rules import Dialect, Rules, rules_for
 from draftgate.profile.model import Profile
@@ -16,6 +17,14 @@ from draftgate.sidecar.requests import RequestFiles
 
 # 16 data-parallel ranks say about 1 MiB; looking through as much as this takes under a second.
 MAX_ANSWER = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """An acceptance length and whose word it is."""
+
+    length: float
+    source: str
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,7 @@ class SidecarConfig:
         stall_seconds: without any progress, requests in hand, from which on the engine counts as stalled.
         scrape_timeout: seconds for the engine's answer, at most, whatever Prometheus allows.
         probe_timeout: seconds for each step of a readiness check.
+        expected: acceptance length of a drafter that works; None where nobody says.
         request_files: None where the engine writes none.
         ready_seconds: how long a generation that succeeded says that the engine can generate.
     """
@@ -45,6 +55,7 @@ class SidecarConfig:
     engine_url: str
     api_key_file: Path | None = None
     request_files: RequestFiles | None = None
+    expected: Expectation | None = None
     stall_seconds: float = 60.0
     scrape_timeout: float = 10.0
     probe_timeout: float = 5.0
@@ -100,9 +111,22 @@ def configure(
         engine_url=_checked(engine_url),
         api_key_file=profile.server.api_key_file,
         request_files=_request_files(profile),
+        expected=_expectation(profile),
         stall_seconds=stall_seconds,
         scrape_timeout=scrape_timeout,
     )
+
+
+def _expectation(profile: Profile) -> Expectation | None:
+    speculation, drafter = profile.speculation, profile.drafter
+    if speculation is None or drafter is None:
+        return None
+    if speculation.expected_acceptance_length is not None:
+        return Expectation(speculation.expected_acceptance_length, "profile")
+    if speculation.topk > 1:
+        return None
+    found = expected_length(drafter.model, profile.target.model, speculation.num_speculative_tokens)
+    return Expectation(found[0], f"{found[1].workload}: {found[1].source}") if found else None
 
 
 def _request_files(profile: Profile) -> RequestFiles | None:

@@ -46,6 +46,9 @@ def exposition(config: SidecarConfig, scrape: Scrape) -> str:
     parts = [
         _single(f.UP, float(fault is None)),
         _labelled(f.PROFILE_INFO, [(_profile(config), 1.0)]),
+        _labelled(
+            f.EXPECTED_LENGTH, [({"source": one.source}, one.length)] if (one := config.expected) else []
+        ),
         _single(f.SCRAPE_DURATION, scrape.duration),
         _labelled(f.SCRAPE_ERROR, [({"reason": fault.value}, 1.0)] if fault else []),
         _labelled(f.ENGINE_STATE, [({"state": s.value}, float(s is observation.state)) for s in EngineState]),

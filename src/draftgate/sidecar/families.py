@@ -58,6 +58,13 @@ PROFILE_INFO = Family(
         "topk",
     ),
 )
+EXPECTED_LENGTH = Family(
+    "draftgate_spec_expected_acceptance_length",
+    Kind.GAUGE,
+    "Acceptance length that the drafter should reach: the profile's own, else the lowest one published for "
+    "this drafter, target and K. Absent without speculation, or where nothing is known",
+    labels=("source",),
+)
 SCRAPE_DURATION = Family(
     "draftgate_scrape_duration_seconds",
     Kind.GAUGE,

@@ -74,6 +74,10 @@ def test_all_faults_of_a_bad_profile_are_told_together(tmp_path: Path, golden: G
             "--set: memory.gpu_fraction: means nothing on a CPU: state memory.kv_cache_bytes",
         ),
         ("speculation.topk=2", "--set: speculation.topk: vLLM drafts chains only: must be 1"),
+        (
+            "speculation.expected_acceptance_length=4.5",
+            "--set: speculation.expected_acceptance_length: cannot be above 4",
+        ),
         ("engine_flags.api-key=x", "--set: engine_flags.api-key: a key in clear"),
         ("engine_flags.seed=Bearer abc", "--set: engine_flags.seed: a key in clear"),
         (

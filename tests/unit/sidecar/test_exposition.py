@@ -15,7 +15,7 @@ from draftgate.metrics.faults import Fault
 from draftgate.metrics.reading import read
 from draftgate.metrics.rules import Dialect
 from draftgate.metrics.state import EngineState
-from draftgate.sidecar.config import SidecarConfig
+from draftgate.sidecar.config import Expectation, SidecarConfig
 from draftgate.sidecar.exposition import Scrape, exposition
 from draftgate.sidecar.families import FAMILIES
 from draftgate.sidecar.tracker import Observation, Tracker
@@ -69,6 +69,9 @@ CASES = {
                 {"sglang:spec_accept_length": 2.5, "sglang:spec_accept_rate": 0.625},
             ),
         ),
+    ),
+    "vllm-expected": sidecar_text(
+        replace(CONFIG, expected=Expectation(2.9, "profile")), (0, e.exposition(e.VLLM))
     ),
     "vllm-cuda12": sidecar_text(
         OLD_VLLM,
