@@ -19,7 +19,7 @@ from tests.conftest import REPOSITORY
 from tests.unit.test_box_settings import SCOPES, table
 
 DOCS = REPOSITORY / "docs"
-PAGES = (REPOSITORY / "README.md", *sorted(DOCS.glob("*.md")))
+PAGES = (REPOSITORY / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("runbooks/*.md")))
 # These verbs only look: they are run as they stand.
 LOOKING = ("profiles", "show", "render", "diff")
 
