@@ -189,7 +189,11 @@ def _grafana() -> dict[str, Value]:
             "GF_ANALYTICS_REPORTING_ENABLED": "false",
             "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
         },
-        "volumes": ["./deploy/grafana/provisioning:/etc/grafana/provisioning:ro", "grafana:/var/lib/grafana"],
+        "volumes": [
+            "./deploy/grafana/provisioning:/etc/grafana/provisioning:ro",
+            "./deploy/grafana/dashboards:/etc/grafana/dashboards:ro",
+            "grafana:/var/lib/grafana",
+        ],
         "tmpfs": [_TMP],
         "ports": [f"{_BIND}:${{DRAFTGATE_GRAFANA_PORT:-3000}}:3000"],
         "depends_on": ["prometheus"],
