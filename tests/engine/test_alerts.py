@@ -46,12 +46,14 @@ def watching(engine: RunningEngine, profile: str | None = None) -> SidecarConfig
 
 
 @contextmanager
-def watched(folder: Path, config: Callable[[], SidecarConfig | None]) -> Iterator[Prometheus]:
+def watched(
+    folder: Path, config: Callable[[], SidecarConfig | None], factor: float = FACTOR
+) -> Iterator[Prometheus]:
     """A sidecar, and a Prometheus that scrapes it."""
     with SidecarServer("127.0.0.1", 0, config) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         try:
-            with prometheus(folder / "prometheus", server.url.removeprefix("http://"), FACTOR) as made:
+            with prometheus(folder / "prometheus", server.url.removeprefix("http://"), factor) as made:
                 yield made
         finally:
             server.shutdown()

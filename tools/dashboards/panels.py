@@ -53,6 +53,8 @@ SOURCE = "draftgate-prometheus"
 _VARIABLE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 # One address serves one profile after the other: this tells them apart.
 BY_PROFILE = "* on (job, instance) group_left (profile) draftgate_profile_info"
+# A window of the plain profile that came after may still hold drafts of the one before.
+BY_SPECULATING = f'{BY_PROFILE}{{num_speculative_tokens!=""}}'
 
 _Panel = TypeVar("_Panel", Bars, Graph, Stat, Table, Timeline)
 

@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from grafana_foundation_sdk.builders.table import Panel as Table
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig
 
-from tools.dashboards.panels import BY_PROFILE, Query, bars, board, graph, stat, table
+from tools.dashboards.panels import BY_PROFILE, BY_SPECULATING, Query, bars, board, graph, stat, table
 
 _LENGTH = "draftgate:spec_acceptance_length:rate5m"
 _SHARE = f"({_LENGTH} - 1) / on (job, instance) group_left () (draftgate_spec_expected_acceptance_length - 1)"
@@ -59,8 +59,8 @@ def speculation() -> Dashboard:
             graph(
                 "Expected and observed length",
                 f"Tokens per verify step, bonus token included: 1 is none accepted, K+1 is all. {_AT_REST}",
-                Query(f"{_LENGTH} {BY_PROFILE}", "{{profile}}, 5 min"),
-                Query("draftgate:spec_acceptance_length:rate1h", "1 h"),
+                Query(f"draftgate:spec_acceptance_length:rate1m {BY_SPECULATING}", "{{profile}}, 1 min"),
+                Query(_LENGTH, "5 min"),
                 Query("draftgate_spec_expected_acceptance_length", "expected"),
             )
         )
@@ -126,7 +126,7 @@ def speculation() -> Dashboard:
                 "Of one engine step of one request: time per output token by tokens per step. With a "
                 "drafter a step costs more; by how much is the step-cost ratio. No data without "
                 "requests that end.",
-                Query(f"draftgate:step_seconds:rate5m {BY_PROFILE}", "{{profile}}"),
+                Query(f"draftgate:step_seconds:rate1m {BY_PROFILE}", "{{profile}}"),
                 unit="s",
                 width=8,
             )
@@ -138,11 +138,9 @@ def speculation() -> Dashboard:
                 "within the chosen time and, for it to mean anything, under the same load. The drafter "
                 "pays where tokens per step are above it. No data where only one of the two ran.",
                 Query(
-                    _over_time(
-                        "draftgate:step_seconds:rate5m", "profile, engine", '{num_speculative_tokens!=""}'
-                    )
+                    _over_time("draftgate:step_seconds:rate1m", "profile, engine", _SPECULATING)
                     + " / on (engine) group_left () "
-                    + _over_time("draftgate:step_seconds:rate5m", "engine", '{num_speculative_tokens=""}'),
+                    + _over_time("draftgate:step_seconds:rate1m", "engine", _PLAIN),
                     "{{profile}}",
                     instant=True,
                 ),
@@ -175,6 +173,9 @@ def speculation() -> Dashboard:
     )
 
 
+_SPECULATING, _PLAIN = '{num_speculative_tokens!=""}', '{num_speculative_tokens=""}'
+
+
 def _over_time(series: str, labels: str, which: str = "") -> str:
     """Mean of a series over the chosen time, by labels of the profiles that ran in it."""
     joined = f"{series} * on (job, instance) group_left ({labels}) draftgate_profile_info{which}"
@@ -182,16 +183,19 @@ def _over_time(series: str, labels: str, which: str = "") -> str:
 
 
 _COLUMNS = {
-    "Tokens/s": "(draftgate:tokens_per_second:rate1m > 0)",
-    "Tokens per step": "draftgate:spec_acceptance_length:rate5m",
-    "Acceptance rate": "draftgate:spec_acceptance_ratio:rate5m",
-    "Step time (s)": "draftgate:step_seconds:rate5m",
-    "Requests": "(draftgate_requests_running > 0)",
+    "Tokens/s": ("(draftgate:tokens_per_second:rate1m > 0)", ""),
+    "Tokens per step": ("draftgate:spec_acceptance_length:rate1m", _SPECULATING),
+    "Acceptance rate": ("draftgate:spec_acceptance_ratio:rate1m", _SPECULATING),
+    "Step time (s)": ("draftgate:step_seconds:rate1m", ""),
+    "Requests": ("(draftgate_requests_running > 0)", ""),
 }
 
 
 def _side_by_side() -> Table:
-    queries = [Query(_over_time(series, "profile"), instant=True, table=True) for series in _COLUMNS.values()]
+    queries = [
+        Query(_over_time(series, "profile", which), instant=True, table=True)
+        for series, which in _COLUMNS.values()
+    ]
     names = {f"Value #{letter}": name for letter, name in zip("ABCDEFGH", _COLUMNS, strict=False)}
     panel = table(
         "Profiles side by side",
