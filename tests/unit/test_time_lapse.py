@@ -14,7 +14,8 @@ from tools.dashboards.queries import variables
 
 def test_all_kinds_of_durations() -> None:
     text = (
-        "evaluation_interval: 10s\nfor: 15m\nexpr: |\n  rate(a:rate5m[5m]) > max_over_time(b[1h] offset 10m)\n"
+        "evaluation_interval: 10s\nfor: 15m\nexpr: |\n"
+        "  rate(a:rate5m[5m]) > max_over_time(b[1h] offset 10m)\n"
         "  and draftgate_spec_window_age_seconds < 300 and c > 20\n# for five minutes\n"
     )
     assert time_lapse(text, 20) == (

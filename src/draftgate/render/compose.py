@@ -82,6 +82,7 @@ def as_compose(services: Sequence[Service], torch_index: str) -> str:
             "sidecar": _sidecar(sidecar_port, services[0].options(), with_key=bool(keys)),
             "prometheus": _prometheus(),
             "grafana": _grafana(),
+            "gpu-metrics": _gpu_metrics(),
             **{one.profile.name: _engine(one, torch_index) for one in services},
         },
         "volumes": {name: {} for name in ("prometheus", "grafana", *map(_cache_of, services))},
@@ -197,6 +198,20 @@ def _grafana() -> dict[str, Value]:
         "tmpfs": [_TMP],
         "ports": [f"{_BIND}:${{DRAFTGATE_GRAFANA_PORT:-3000}}:3000"],
         "depends_on": ["prometheus"],
+    }
+
+
+def _gpu_metrics() -> dict[str, Value]:
+    device = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+    return {
+        "profiles": ["gpu-metrics"],
+        "image": "${DRAFTGATE_GPU_METRICS_IMAGE:-utkuozdemir/nvidia_gpu_exporter:1.14.0-nvml}",
+        **_hardened(),
+        "user": "65534:65534",
+        "restart": "unless-stopped",
+        "environment": {"NVIDIA_DRIVER_CAPABILITIES": "utility"},
+        # Not exclusive: engines reserve the same ones.
+        "deploy": {"resources": {"reservations": {"devices": [device]}}},
     }
 
 

@@ -18,6 +18,7 @@ from draftgate.render.yaml import as_yaml
 from tests.conftest import REPOSITORY
 
 ALWAYS_ON = {"box", "sidecar", "prometheus", "grafana"}
+OPTIONAL = {"gpu-metrics"}
 
 
 def rendered(*words: str) -> str:
@@ -37,7 +38,7 @@ def test_the_committed_file_is_the_rendering() -> None:
 
 
 def test_one_service_for_each_profile_under_its_own_name(services: dict[str, Any]) -> None:
-    profiles = {path.stem for path in (REPOSITORY / "profiles").glob("*.toml")}
+    profiles = {path.stem for path in (REPOSITORY / "profiles").glob("*.toml")} | OPTIONAL
     assert {name for name, one in services.items() if one.get("profiles") == [name]} == profiles
     assert set(services) - profiles == ALWAYS_ON
 
@@ -58,7 +59,7 @@ def test_every_container_is_locked_down(services: dict[str, Any]) -> None:
 
 def test_engines_share_the_address_and_publish_nothing(services: dict[str, Any]) -> None:
     for name, one in services.items():
-        if name in ALWAYS_ON:
+        if name in ALWAYS_ON | OPTIONAL:
             continue
         assert one["network_mode"] == "service:box", name
         assert "ports" not in one, name
@@ -70,12 +71,14 @@ def test_the_grace_outlasts_the_drain(services: dict[str, Any]) -> None:
     from draftgate.cli.load import load
 
     for name, one in services.items():
-        if name not in ALWAYS_ON:
+        if name not in ALWAYS_ON | OPTIONAL:
             drain = load(name).profile.launch.drain_seconds
             assert int(one["stop_grace_period"].removesuffix("s")) > drain, name
 
 
 def test_gpu_profiles_reserve_gpus_and_raise_limits(services: dict[str, Any]) -> None:
+    (device,) = services["gpu-metrics"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
     (device,) = services["vllm-eagle"]["deploy"]["resources"]["reservations"]["devices"]
     assert device == {"driver": "nvidia", "count": 8, "capabilities": ["gpu"]}
     assert services["vllm-eagle"]["ulimits"] == {"memlock": -1, "stack": 67108864}
