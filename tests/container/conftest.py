@@ -155,6 +155,13 @@ class Project:
             return float(found[0]["value"][1]) if found else None
         return None
 
+    def rules_health(self) -> set[str]:
+        """What Prometheus says of its rules, recording and alerting."""
+        answer = requests.get(f"{self.url('PROMETHEUS_PORT')}/api/v1/rules", timeout=20)
+        groups = answer.json()["data"]["groups"]
+        assert {rule["type"] for group in groups for rule in group["rules"]} == {"recording", "alerting"}
+        return {rule["health"] for group in groups for rule in group["rules"]}
+
     def await_(self, what: Callable[[], bool], seconds: float = START_SECONDS) -> None:
         """Until ``what`` holds."""
         deadline = time.monotonic() + seconds

@@ -47,6 +47,11 @@ def measured(project: Project, profile: str) -> None:
     assert acceptance is not None
     assert 0 < acceptance < 1
     assert f'profile="{profile}"' in project.metrics()
+    # What it should reach is known, and every rule, alerts among them, can be evaluated.
+    expected = project.query("draftgate_spec_expected_acceptance_length")
+    assert expected is not None
+    assert 1 < expected <= 4
+    assert project.rules_health() == {"ok"}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
