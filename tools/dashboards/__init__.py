@@ -20,7 +20,13 @@ def files() -> dict[str, str]:
 
 
 def _text(board: Dashboard) -> str:
-    built = board.build()
-    for number, panel in enumerate(built.panels or (), start=1):
-        panel.id_val = number  # links to a panel go by it
-    return json.dumps(built, cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+    document = json.loads(json.dumps(board.build(), cls=JSONEncoder))
+    for number, panel in enumerate(document["panels"], start=1):
+        panel["id"] = number  # links to a panel go by it
+    # Defaults of a newer Grafana than compose.yaml names, and of other kinds of variables.
+    for link in document["links"]:
+        del link["placement"]
+    for variable in document["templating"]["list"]:
+        for key in ("auto", "auto_count", "auto_min"):
+            del variable[key]
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
