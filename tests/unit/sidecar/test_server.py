@@ -17,7 +17,7 @@ import requests
 
 from draftgate.errors import AddressUnusable, EngineUnreachable
 from draftgate.profile.model import Profile
-from draftgate.sidecar.config import SidecarConfig, configure
+from draftgate.sidecar.config import Expectation, SidecarConfig, configure
 from draftgate.sidecar.server import SidecarServer, scrape_limit
 from tests.conftest import REPOSITORY, Golden
 from tests.standin.endpoint import Failure, StandinEngine
@@ -261,6 +261,7 @@ def test_configuration_from_a_profile() -> None:
         CONFIG,
         model=loaded.profile.target.served_name,
         api_key_file=Path("/keys/engine"),
+        expected=Expectation(2.9, "the bundled evaluation prompts: models/training-report.json"),
         scrape_timeout=10.0,
         probe_timeout=5.0,
     )
