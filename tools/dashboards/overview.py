@@ -114,7 +114,7 @@ def overview() -> Dashboard:
                 "Requests that lost their place",
                 "Preempted (vLLM) or retracted (SGLang), and computed again from the start.",
                 Query("rate(draftgate_preemptions_total[$__rate_interval])", "per second"),
-                width=8,
+                width=6,
             )
         )
         .with_panel(
@@ -127,18 +127,25 @@ def overview() -> Dashboard:
                     "found",
                 ),
                 unit="percentunit",
-                width=8,
+                width=6,
                 most=1,
             )
         )
         .with_panel(
             graph(
                 "Scrapes",
-                "What the sidecar needs to have and understand the engine's metrics, and why it could not.",
+                "What the sidecar needs to have and understand the engine's metrics.",
                 Query("draftgate_scrape_duration_seconds", "duration"),
-                Query("draftgate_scrape_error", "failed: {{reason}}"),
                 unit="s",
-                width=8,
+                width=6,
+            )
+        )
+        .with_panel(
+            graph(
+                "Scrapes that failed",
+                "Why the engine's metrics could not be had. No data while they can.",
+                Query("draftgate_scrape_error", "{{reason}}"),
+                width=6,
             )
         )
         .with_row(Row("GPUs"))
