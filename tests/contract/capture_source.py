@@ -9,6 +9,7 @@ import __future__
 
 import ast
 import builtins
+import inspect
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -258,13 +259,14 @@ class VllmSource(Source):
 
     models = "vllm/model_executor/models"
 
-    def __init__(self, wheel: Path, *, second_runner: bool) -> None:
+    def __init__(self, wheel: Path, second_runner: frozenset[str]) -> None:
+        """``second_runner`` are the architectures of targets that run on Model Runner V2."""
         super().__init__(wheel)
         self._second_runner = second_runner
 
     def observe(self, target: TargetShape, ids: AuxIds, drafter: str) -> Observed:
         config = SimpleNamespace(draft_model_config=SimpleNamespace(hf_config=_hf(ids)))
-        if self._second_runner:
+        if target.architecture in self._second_runner:
             path = "vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py"
             asked = self.function(path, "get_eagle3_aux_layers_from_config")(config)
         else:
@@ -396,15 +398,17 @@ class SglangSource(Source):
                 speculative_draft_model_path="drafter", speculative_draft_model_revision=None
             )
             config = SimpleNamespace()
-            self.function(
+            resolve = self.function(
                 newer, "_resolve_eagle_aux_hidden_state", get_spec=lambda: spec, ModelConfig=reader
-            )(
-                config=config,
-                server_args=NOTHING,
-                model_config=NOTHING,
-                spec_algorithm=algorithm,
-                is_draft_worker=False,
             )
+            given = {
+                "config": config,
+                "server_args": spec,  # older versions ask it, newer ones get_spec()
+                "model_config": NOTHING,
+                "spec_algorithm": algorithm,
+                "is_draft_worker": False,
+            }
+            resolve(**{name: given[name] for name in inspect.signature(resolve).parameters})
             return config.eagle_aux_hidden_state_layer_ids
         runner = _Self(
             spec_algorithm=algorithm, is_draft_worker=False, _build_model_config=lambda *_, **__: draft

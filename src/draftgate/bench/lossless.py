@@ -15,7 +15,7 @@ from draftgate.client.completion import CompletionRecord
 # bundled target left less than 0.1 between its first two choices at 6 % of 3,170 greedy positions, less
 # than 1e-3 at none.
 TIE_NATS = 1e-3
-# bfloat16 has 8 significant bits: between 8 and 16, where logits lie, neighbours are 1/16 apart. Two of these.
+# bfloat16 has 8 significant bits: between 8 and 16, where logits lie, neighbours are 1/16 apart. This is two.
 HALF_TIE_NATS = 0.125
 
 Asker = Callable[[Sequence[int]], dict[int, float]]

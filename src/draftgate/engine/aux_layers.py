@@ -68,10 +68,10 @@ def reading(pin: Pinned | str, target: TargetShape, ids: AuxIds) -> Reading:
         AuxLayersUnknown: the version or the target's implementation was not read.
     """
     rules, family = rules_for(pin), family_of(target)
-    for key, _ in rules.keys:
+    for key, offset in rules.keys_for(family):
         found = _value(ids, key)
         if found or (found is not None and rules.empty_counts):
-            return Reading(key, _shifted(found, rules.offset(key, family)))
+            return Reading(key, _shifted(found, offset))
     return Reading(None, default_layers(target))
 
 

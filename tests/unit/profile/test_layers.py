@@ -208,5 +208,5 @@ def test_keys_of_a_line_hold_on_that_line_alone(tmp_path: Path) -> None:
 def test_an_unknown_line_is_a_fault(tmp_path: Path) -> None:
     catalogue = write(tmp_path, top=BASE + '[line.cpuu.env]\nA = "x"\n')
     assert faults(catalogue) == [
-        "top.toml: line.cpuu: must be a table [line.NAME], of cpu, cuda12, cuda13, custom; did you mean 'cpu'?"  # noqa: E501
+        "top.toml: line.cpuu: must be a table [line.NAME], of cpu, cuda12, torch211, cuda13, custom; did you mean 'cpu'?"  # noqa: E501
     ]
