@@ -18,6 +18,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.05
 _KILL_SECONDS = 10.0
+_EXEC_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,28 @@ def command_line(pid: int, limit: int = 120) -> str | None:
 def environment_variable(pid: int, name: str) -> str | None:
     """The value that ``pid`` was started with; "" where it has none; None where it is not ours to read."""
     try:
-        entries = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        content = (_PROC / str(pid) / "environ").read_bytes()
+        if not content:
+            wait_until(lambda: not _executes(pid), _EXEC_SECONDS)
+            content = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return None
     prefix = name.encode() + b"="
-    values = (entry[len(prefix) :] for entry in entries if entry.startswith(prefix))
+    values = (entry[len(prefix) :] for entry in content.split(b"\0") if entry.startswith(prefix))
     return next(values, b"").decode(errors="replace")
+
+
+def _executes(pid: int) -> bool:
+    """Whether the kernel is about to run a new program in it, whose words and environment do not show yet.
+
+    Whoever started it may have been told already: the pipe that says so is closed before.
+    """
+    try:
+        # A thread of the kernel has no words either, and no program.
+        os.readlink(_PROC / str(pid) / "exe")
+        return not (_PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def working_folder(pid: int) -> str | None:

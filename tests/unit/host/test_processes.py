@@ -194,3 +194,32 @@ def test_orphans_get_sigterm_before_sigkill(leader: Leader, tmp_path: Path) -> N
 def test_start_ticks_count_from_boot() -> None:
     seconds = own_identity().start_ticks / os.sysconf("SC_CLK_TCK")
     assert 0 < seconds <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_a_process_in_the_middle_of_its_exec_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a moment the kernel shows neither words nor environment, though who started it knows already."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "exe").symlink_to("/bin/sleep")
+    for name in ("cmdline", "environ"):
+        (tmp_path / "7" / name).touch()
+
+    def exec_ends(_seconds: float) -> None:
+        (tmp_path / "7" / "environ").write_bytes(f"A=1\0{LAUNCH_ID}={MARK}\0".encode())
+        (tmp_path / "7" / "cmdline").write_bytes(b"sleep\0001000\0")
+
+    monkeypatch.setattr(processes, "_PROC", tmp_path)
+    monkeypatch.setattr(time, "sleep", exec_ends)
+    assert processes.environment_variable(7, LAUNCH_ID) == MARK
+
+
+def test_who_has_no_environment_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen(["sleep", "1000"], env={})
+    try:
+        assert wait_until(lambda: processes.command_line(child.pid) == "sleep 1000", LIMIT)
+        monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("waits"))
+        assert processes.environment_variable(child.pid, LAUNCH_ID) == ""
+    finally:
+        child.kill()
+        child.wait()
