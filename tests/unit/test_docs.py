@@ -28,7 +28,7 @@ def _commands(page: Path) -> Iterator[list[str]]:
     """Each command line of draftgate in a page's shell blocks, as words."""
     for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
-            found = re.search(r"(?:^|\$\(|&& |; )draftgate ((?:[^|&;#)]|&(?!&))*)", line)
+            found = re.search(r"(?:^|\$\(|&& |; )draftgate ((?:[^|&;#)>]|&(?!&))*)", line)
             if found:
                 yield shlex.split(found[1].strip())
 

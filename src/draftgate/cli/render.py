@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -65,19 +66,39 @@ def render(
 
 
 def compose_text(names: Sequence[str], sets: Sequence[str]) -> str:
-    """compose.yaml for these profiles, with ``sets`` on top of each."""
+    """compose.yaml for these profiles, with the environment's values and ``sets`` on top of each.
+
+    Raises:
+        ProfileError: also where a container could not see what a profile names.
+    """
     from draftgate.launch.process import stop_limit
-    from draftgate.render.compose import Service, as_compose
+    from draftgate.profile.overrides import PREFIX
+    from draftgate.render.compose import as_compose
+    from draftgate.render.service import Service, Statements
+    from draftgate.runtime.mounts import mounts
     from draftgate.settings import Settings
 
+    variables = tuple((name, os.environ[name]) for name in sorted(os.environ) if name.startswith(PREFIX))
     services = []
     for name in names:
         loaded = load(name, sets)
         if loaded.pin.line is Line.CUSTOM:
             what = "an own build has no image: serve it natively"
             raise ProfileError(name, (loaded.fault("engine.line", what),))
-        stop = stop_limit(loaded.profile.launch.drain_seconds)
-        services.append(Service(loaded.profile, loaded.pin, loaded.contract, stop, tuple(sets)))
+        own = mounts(name, loaded.resolved, catalogue())
+        if own.faults:
+            raise ProfileError(name, tuple(own.faults))
+        services.append(
+            Service(
+                loaded.profile,
+                loaded.pin,
+                loaded.contract,
+                stop_limit(loaded.profile.launch.drain_seconds),
+                Statements(tuple(own.files), variables, tuple(sets)),
+                tuple(own.models),
+                tuple(own.places),
+            )
+        )
     # Not this user's own index: the file is for everybody.
     return as_compose(services, Settings.model_fields["torch_index"].default)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from draftgate.errors import Fault, UnknownName
@@ -89,7 +89,7 @@ class Catalogue:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             return Layer(name, (), (), {}, (Fault("(file)", name, f"cannot be read: {error}"),))
-        return read_layer(text, name, path.resolve().parent)
+        return replace(read_layer(text, name, path.resolve().parent), path=path)
 
     def _layer_names(self) -> list[str]:
         return sorted(

@@ -47,13 +47,18 @@ Leaves = Mapping[KeyPath, Entry]
 
 @dataclass(frozen=True)
 class Layer:
-    """One file, read but not yet laid over others."""
+    """One file, read but not yet laid over others.
+
+    Attributes:
+        path: None of what is no file.
+    """
 
     name: str
     extends: tuple[str, ...]
     unset: tuple[KeyPath, ...]
     leaves: Leaves
     faults: tuple[Fault, ...]
+    path: Path | None = None
 
 
 # Tables whose keys are an engine's names, with dots of their own (vLLM's --compilation-config.mode).

@@ -9,56 +9,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TypeVar
 
 from draftgate import __version__
 from draftgate.engine.contract import Contract
-from draftgate.engine.pins import Pin
 from draftgate.errors import Fault, ProfileError
-from draftgate.profile.model import Line, Profile
+from draftgate.profile.model import Line
+from draftgate.render.service import ALL, LOCK, MODELS, USER, Service, Statements, literal, read_only
 from draftgate.render.yaml import Value, as_yaml
 
 _HEAD = "# Rendered by `draftgate render --format compose`; a test holds it equal. Change profiles/ instead."
 _T = TypeVar("_T")
 _BIND = "${DRAFTGATE_BIND:-127.0.0.1}"
-# In the sandbox's network, where Prometheus and the published ports reach it.
-_ALL = "0.0.0.0"  # noqa: S104
 _TMP = "/tmp"  # noqa: S108
 # A second engine may wait as long as it takes; the launcher says whom it waits for.
 WAIT_SECONDS = 7 * 24 * 3600
-_USER = "10001:10001"
 _STATE = "/state:uid=10001,gid=10001,mode=0700"
 _CACHE = "/cache"
-_MODELS = "/models"
-_KEY = "/run/secrets/api_key"
 # What compilers that engines use would write; XDG_CACHE_HOME, and HOME in the image, catch the rest. It all
 # lies on one volume for each image and profile: what another version compiled would be taken for its own.
 _COMPILERS = ("CUDA_CACHE_PATH", "HF_MODULES_CACHE", "TORCH_EXTENSIONS_DIR", "TVM_FFI_CACHE_DIR")
+# Compose's own rule for the name of a service and of its profile.
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
 _CACHE_NAME = re.compile(r"(CACHE_(DIR|ROOT|PATH)|WORKSPACE_BASE)$")
 # No cache: where a plug-in looks for adapters, which it does as soon as this is set.
 _NO_CACHE = "VLLM_LORA_RESOLVER_CACHE_DIR"
-
-
-@dataclass(frozen=True)
-class Service:
-    """One profile and what is known of it.
-
-    Attributes:
-        stop_seconds: from SIGTERM until nothing of the engine can be left.
-        sets: options on top of the profile; paths in them are the container's.
-    """
-
-    profile: Profile
-    pin: Pin
-    contract: Contract
-    stop_seconds: float
-    sets: tuple[str, ...] = ()
-
-    def options(self) -> list[str]:
-        """The sets again, for what reads the profile anew; the key's file has another path there."""
-        kept = [text for text in self.sets if not text.startswith("server.api_key_file=")]
-        return [word for text in kept for word in ("--set", _literal(text))]
 
 
 def as_compose(services: Sequence[Service], torch_index: str) -> str:
@@ -68,28 +44,32 @@ def as_compose(services: Sequence[Service], torch_index: str) -> str:
         torch_index: where torch's CPU builds are, for images that are built.
 
     Raises:
-        ProfileError: the profiles differ in what is one behind one address.
+        ProfileError: the profiles differ in what is one behind one address, or cannot be called so.
     """
     port = _shared("server.port", {one.profile.server.port for one in services})
     sidecar_port = _shared("sidecar.port", {one.profile.sidecar.port for one in services})
     keys = {one.profile.server.api_key_file for one in services} - {None}
     if keys:
         _shared("server.api_key_file", keys)
+    around = {
+        "box": _box(port, sidecar_port),
+        "sidecar": _sidecar(sidecar_port, [one.statements for one in services], with_key=bool(keys)),
+        "prometheus": _prometheus(),
+        "grafana": _grafana(),
+        "gpu-metrics": _gpu_metrics(),
+    }
+    for name in (one.profile.name for one in services):
+        if name in around or not _NAME.fullmatch(name):
+            what = f"a service cannot be called {name!r}: call the profile's file otherwise"
+            raise ProfileError(name, (Fault("name", f"{name}.toml", what),))
     document: dict[str, Value] = {
         "name": "draftgate",
-        "services": {
-            "box": _box(port, sidecar_port),
-            "sidecar": _sidecar(sidecar_port, services[0].options(), with_key=bool(keys)),
-            "prometheus": _prometheus(),
-            "grafana": _grafana(),
-            "gpu-metrics": _gpu_metrics(),
-            **{one.profile.name: _engine(one, torch_index) for one in services},
-        },
+        "services": {**around, **{one.profile.name: _engine(one, torch_index) for one in services}},
         "volumes": {name: {} for name in ("prometheus", "grafana", *map(_cache_of, services))},
         "secrets": {
             # Empty: no extra CA. Read while images are built, and in no layer.
             "extra_ca": {"file": "${DRAFTGATE_EXTRA_CA:-./docker/no-extra-ca}"},
-            **({"api_key": {"file": _literal(str(next(iter(keys))))}} if keys else {}),
+            **({"api_key": {"file": literal(str(next(iter(keys))))}} if keys else {}),
         },
     }
     return f"{_HEAD}\n{as_yaml(document)}"
@@ -108,7 +88,7 @@ def _hardened() -> dict[str, Value]:
     """What every container of ours gets."""
     return {
         "init": True,
-        "user": _USER,
+        "user": f"{USER}:{USER}",
         "read_only": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
@@ -145,18 +125,22 @@ def _box(engine: int, sidecar: int) -> dict[str, Value]:
     }
 
 
-def _sidecar(port: int, options: Sequence[str], *, with_key: bool) -> dict[str, Value]:
+def _sidecar(port: int, statements: Sequence[Statements], *, with_key: bool) -> dict[str, Value]:
+    # The same variables and options for all; the files differ.
+    files = tuple(dict.fromkeys(file for one in statements for file in one.files))
+    every = replace(statements[0], files=files)
     service = {
         **_draftgate(),
         "network_mode": "service:box",
         "depends_on": ["box"],
         "restart": "unless-stopped",
-        "command": ["sidecar", "--host", _ALL, "--port", str(port), *options],
-        "volumes": [_lock()],
+        "command": ["sidecar", "--host", ALL, "--port", str(port), *every.options(key=with_key)],
+        "environment": every.environment(),
+        "volumes": [_lock(), *(file.volume() for file in files)],
         "tmpfs": [_STATE],
     }
     if with_key:
-        service |= {"environment": _key_variable(), "secrets": ["api_key"]}
+        service["secrets"] = ["api_key"]
     return service
 
 
@@ -232,28 +216,22 @@ def _engine(one: Service, torch_index: str) -> dict[str, Value]:
             OWN_PACKAGE=pin.own_package or "",
         )
     environment: dict[str, Value] = {
-        "DRAFTGATE_SET__server__host": _ALL,
-        "HF_HOME": f"{_MODELS}/huggingface",
+        "HF_HOME": f"{MODELS}/huggingface",
         "XDG_CACHE_HOME": _CACHE,
         **{name: f"{_CACHE}/{name.lower()}" for name in _caches(one.contract)},
+        **one.statements.environment(),
     }
-    volumes: list[Value] = [_lock(), f"{_cache_of(one)}:{_CACHE}"]
+    own = (mount.volume() for mount in (*one.statements.files, *one.models))
+    volumes: list[Value] = [_lock(), f"{_cache_of(one)}:{_CACHE}", *own]
     if pin.line is not Line.CPU:
-        # Never made by Docker: a folder that is missing would be an empty one, owned by root.
-        volumes.append(
-            {
-                "type": "bind",
-                "source": "${DRAFTGATE_MODELS:-/models}",
-                "target": _MODELS,
-                "read_only": True,
-                "bind": {"create_host_path": False},
-            }
-        )
+        volumes.append(read_only("${DRAFTGATE_MODELS:-/models}", MODELS))
+    with_key = profile.server.api_key_file is not None
+    options = one.statements.options(key=with_key, places=one.places)
     service |= {
         **_hardened(),
         "network_mode": "service:box",
         "depends_on": ["box"],
-        "command": [profile.name, "--wait-lock", str(WAIT_SECONDS), *one.options()],
+        "command": [profile.name, "--wait-lock", str(WAIT_SECONDS), *options],
         "environment": environment,
         "volumes": volumes,
         "tmpfs": [_STATE, f"{_TMP}:exec"],
@@ -267,8 +245,7 @@ def _engine(one: Service, torch_index: str) -> dict[str, Value]:
             "start_period": f"{round(profile.launch.start_timeout_seconds)}s",
         },
     }
-    if profile.server.api_key_file is not None:
-        service["environment"] = {**environment, **_key_variable()}
+    if with_key:
         service["secrets"] = ["api_key"]
     limits = profile.container
     if limits.shared_memory_bytes is not None:
@@ -279,7 +256,7 @@ def _engine(one: Service, torch_index: str) -> dict[str, Value]:
     if ulimits:
         service["ulimits"] = ulimits
     if pin.line is not Line.CPU:
-        ids = [_literal(one) for one in profile.box.gpu_ids or ()]
+        ids = [literal(one) for one in profile.box.gpu_ids or ()]
         which: dict[str, Value] = {"device_ids": ids} if ids else {"count": profile.parallelism.tensor}
         device = {"driver": "nvidia", **which, "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
@@ -292,18 +269,9 @@ def _caches(contract: Contract) -> list[str]:
     return sorted(own.union(_COMPILERS))
 
 
-def _literal(text: str) -> str:
-    """For Compose, to which a dollar is the beginning of a variable."""
-    return text.replace("$", "$$")
-
-
 def _lock() -> Value:
     # The host's own folder, so that native engines and those of other projects wait for the same lock.
-    return "${DRAFTGATE_LOCK:-/run/lock}:/run/lock"
-
-
-def _key_variable() -> dict[str, Value]:
-    return {"DRAFTGATE_SET__server__api_key_file": _KEY}
+    return f"${{DRAFTGATE_LOCK:-/run/lock}}:{LOCK}"
 
 
 def _cache_of(one: Service) -> str:

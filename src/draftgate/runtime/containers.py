@@ -21,7 +21,7 @@ from draftgate.settings import settings
 
 PROJECT = "draftgate"
 # What stands around engines.
-AROUND = frozenset({"box", "sidecar", "prometheus", "grafana"})
+AROUND = frozenset({"box", "sidecar", "prometheus", "grafana", "gpu-metrics"})
 # By nothing, Ctrl-C or SIGTERM.
 _STOPPED = frozenset({0, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 _SETTING = "DRAFTGATE_STATE_DIR"
