@@ -54,6 +54,15 @@ def measured(project: Project, profile: str) -> None:
     assert project.rules_health() == {"ok"}
 
 
+def positions(text: str) -> list[float]:
+    """Accepted tokens by their position in the draft, as the sidecar says."""
+    return [
+        float(line.split()[-1])
+        for line in text.splitlines()
+        if line.startswith("draftgate_spec_accepted_tokens_per_position_total")
+    ]
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_is_valid_to_compose(project: Project, profile: str) -> None:
     done = project.compose("--profile", profile, "config", "--services")
@@ -79,6 +88,10 @@ def test_both_engines_one_after_the_other_behind_one_address(project: Project) -
     assert project.state(first)["ExitCode"] == ExitCode.TERMINATED
     project.await_(lambda: project.healthy(second))
     measured(project, second)
+    # By the file that SGLang writes of each request: it has no counters of positions.
+    depth = positions(project.metrics())
+    assert len(depth) == 3
+    assert depth[0] >= depth[1] >= depth[2] > 0
 
 
 def test_sigkill_of_sidecar_engine_and_box(project: Project) -> None:

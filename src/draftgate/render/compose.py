@@ -27,6 +27,12 @@ _TMP = "/tmp"  # noqa: S108
 WAIT_SECONDS = 7 * 24 * 3600
 _STATE = "/state:uid=10001,gid=10001,mode=0700"
 _CACHE = "/cache"
+# Working folders of engines, where SGLang tells of each request, which the sidecar reads. In memory, so that
+# nothing of it stays once both are gone.
+_WORK = "work:/state/work"
+_WORK_VOLUME: dict[str, Value] = {
+    "driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": f"uid={USER},gid={USER},mode=0700"}
+}
 # What compilers that engines use would write; XDG_CACHE_HOME, and HOME in the image, catch the rest. It all
 # lies on one volume for each image and profile: what another version compiled would be taken for its own.
 _COMPILERS = ("CUDA_CACHE_PATH", "HF_MODULES_CACHE", "TORCH_EXTENSIONS_DIR", "TVM_FFI_CACHE_DIR")
@@ -65,7 +71,10 @@ def as_compose(services: Sequence[Service], torch_index: str) -> str:
     document: dict[str, Value] = {
         "name": "draftgate",
         "services": {**around, **{one.profile.name: _engine(one, torch_index) for one in services}},
-        "volumes": {name: {} for name in ("prometheus", "grafana", *map(_cache_of, services))},
+        "volumes": {
+            "work": _WORK_VOLUME,
+            **{name: {} for name in ("prometheus", "grafana", *map(_cache_of, services))},
+        },
         "secrets": {
             # Empty: no extra CA. Read while images are built, and in no layer.
             "extra_ca": {"file": "${DRAFTGATE_EXTRA_CA:-./docker/no-extra-ca}"},
@@ -136,7 +145,7 @@ def _sidecar(port: int, statements: Sequence[Statements], *, with_key: bool) -> 
         "restart": "unless-stopped",
         "command": ["sidecar", "--host", ALL, "--port", str(port), *every.options(key=with_key)],
         "environment": every.environment(),
-        "volumes": [_lock(), *(file.volume() for file in files)],
+        "volumes": [_lock(), _WORK, *(file.volume() for file in files)],
         "tmpfs": [_STATE],
     }
     if with_key:
@@ -222,7 +231,7 @@ def _engine(one: Service, torch_index: str) -> dict[str, Value]:
         **one.statements.environment(),
     }
     own = (mount.volume() for mount in (*one.statements.files, *one.models))
-    volumes: list[Value] = [_lock(), f"{_cache_of(one)}:{_CACHE}", *own]
+    volumes: list[Value] = [_lock(), _WORK, f"{_cache_of(one)}:{_CACHE}", *own]
     if pin.line is not Line.CPU:
         volumes.append(read_only("${DRAFTGATE_MODELS:-/models}", MODELS))
     with_key = profile.server.api_key_file is not None

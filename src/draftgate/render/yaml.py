@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-_WORD = re.compile(r"[A-Za-z_./][\w./-]*")
+_WORD = re.compile(r"([A-Za-z_/]|\./)[\w./-]*|\.")  # .5 and .inf are numbers
 # What YAML takes only escaped, and JSON as it is.
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _OTHER = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})

@@ -67,6 +67,15 @@ def test_engines_share_the_address_and_publish_nothing(services: dict[str, Any])
         assert "${DRAFTGATE_LOCK:-/run/lock}:/run/lock" in one["volumes"], name
 
 
+def test_engines_share_their_working_folders_with_the_sidecar_alone(services: dict[str, Any]) -> None:
+    """In memory, and for their own user: an API key's file lies there too."""
+    volumes = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["volumes"]
+    assert volumes["work"]["driver_opts"]["type"] == "tmpfs"
+    assert volumes["work"]["driver_opts"]["o"] == "uid=10001,gid=10001,mode=0700"
+    sharing = {name for name, one in services.items() if "work:/state/work" in one.get("volumes", ())}
+    assert sharing == set(services) - {"box", "prometheus", "grafana"}
+
+
 def test_the_grace_outlasts_the_drain(services: dict[str, Any]) -> None:
     from draftgate.cli.load import load
 
@@ -131,7 +140,7 @@ def test_every_cache_that_an_engine_can_be_told_to_move_is_on_the_volume(
     assert f"cache-{pin}-{load_contract(pin).version}:/cache" in one["volumes"]
 
 
-TEXT = st.text() | st.sampled_from(("\x7f", "\x85", "a\u2028b", "\ufeff", "\ufffe", "on", "1"))
+TEXT = st.text() | st.sampled_from(("\x7f", "\x85", "a\u2028b", "\ufeff", "\ufffe", "on", "1", ".0", ".inf"))
 PLAIN = st.recursive(
     TEXT | st.integers() | st.booleans() | st.none(),
     lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),

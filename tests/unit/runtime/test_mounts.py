@@ -107,7 +107,7 @@ def test_an_own_profile_with_its_layer_and_its_drafter(
     assert set(mounted) == {"/profiles/mine.toml", "/profiles/layers/own.toml", "/own/drafter/my drafter"}
     assert all(mount["read_only"] and not mount["bind"]["create_host_path"] for mount in mounted.values())
     # The sidecar finds it by the name that stands in the lock.
-    sidecar = [mount["target"] for mount in service(done, "sidecar")["volumes"][1:]]
+    sidecar = [mount["target"] for mount in service(done, "sidecar")["volumes"] if isinstance(mount, dict)]
     assert sidecar == ["/profiles/layers/own.toml", "/profiles/mine.toml"]
 
 
@@ -133,10 +133,14 @@ def test_a_folder_of_a_hugging_face_cache_is_mounted_with_what_its_links_lead_to
 
 def test_on_gpus_the_hosts_folder_of_models_is_there_already(draftgate: Draftgate) -> None:
     done = draftgate("render", "sglang-eagle", "--format", "compose", "--set", "drafter.model=/models/mine")
-    targets = [mount["target"] for mount in service(done, "sglang-eagle")["volumes"][2:]]
+    targets = [
+        mount["target"] for mount in service(done, "sglang-eagle")["volumes"] if isinstance(mount, dict)
+    ]
     assert targets == ["/models"]
     done = draftgate("render", "sglang-eagle", "--format", "compose", "--set", "drafter.model=/data/mine")
-    targets = [mount["target"] for mount in service(done, "sglang-eagle")["volumes"][2:]]
+    targets = [
+        mount["target"] for mount in service(done, "sglang-eagle")["volumes"] if isinstance(mount, dict)
+    ]
     assert targets == ["/own/drafter/mine", "/models"]
 
 
