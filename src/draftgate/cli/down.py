@@ -20,11 +20,15 @@ def down(
     if of_what_runs(runtime) is Runtime.DOCKER:
         from draftgate.runtime import containers
 
-        if dry_run:
-            for one in containers.containers():
+        found = containers.containers()
+        if not found:
+            print("nothing runs here")
+        elif dry_run:
+            for one in found:
                 print(f"would stop: {one.name}")
-            return
-        raise typer.Exit(containers.down(containers.compose_file(), now=now))
+        else:
+            raise typer.Exit(containers.down(now=now))
+        return
     from draftgate.runtime import native
 
     ended = native.down(lambda text: print(text, file=sys.stderr), now=now, dry_run=dry_run)

@@ -55,6 +55,6 @@ def of_what_runs(choice: Runtime | None) -> Runtime:
         containers.check()
     if choice is not None:
         return choice
-    if native.status().state is not State.STOPPED or not containers.written():
+    if native.status().state is not State.STOPPED:
         return Runtime.NATIVE
     return Runtime.DOCKER if containers.usable() and containers.containers() else Runtime.NATIVE

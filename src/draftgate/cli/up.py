@@ -38,7 +38,10 @@ def up(
 
     loaded = load(name, sets or [])
     if for_start(runtime, loaded.pin) is Runtime.DOCKER:
-        _in_containers(name, sets or [], wait=wait, wait_lock_seconds=wait_lock, dry_run=dry_run)
+        if not sidecar:
+            raise typer.BadParameter("the sidecar is one of the containers", param_hint="--no-sidecar")
+        text = compose_text([name], sets or [])
+        _in_containers(loaded.profile.name, text, wait=wait, wait_lock_seconds=wait_lock, dry_run=dry_run)
         return
     planned = plan(
         name,
@@ -69,24 +72,23 @@ def up(
     raise typer.Exit(status.exit_code)
 
 
-def _in_containers(
-    name: str, sets: list[str], *, wait: bool, wait_lock_seconds: float, dry_run: bool
-) -> None:
+def _in_containers(profile: str, text: str, *, wait: bool, wait_lock_seconds: float, dry_run: bool) -> None:
     from draftgate.host.lock import refuse_if_held
     from draftgate.runtime import containers
-    from draftgate.settings import settings
 
+    containers.refuse_if_running()
     if not wait_lock_seconds:
-        refuse_if_held(settings().lock_dir)
-    text = compose_text([name], sets)
+        refuse_if_held(containers.lock_folder())
     if dry_run:
         print(f"would be started with {shlex.join(containers.compose(containers.compose_file(), 'up'))}:")
         print(text, end="")
         return
-    code = containers.up(containers.write_compose(text), name, wait=wait)
+    code = containers.up(text, profile, wait=wait)
+    if code == ExitCode.INTERRUPTED:
+        print("what was started goes on; stop it with: draftgate down --runtime docker", file=sys.stderr)
     if code:
         raise typer.Exit(code)
-    print("draftgate status tells when it is ready" if not wait else f"{name}: ready")
+    print("draftgate status tells when it is ready" if not wait else f"{profile}: ready")
 
 
 def _show(status: Status) -> None:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from draftgate.data import data_root
-from draftgate.errors import DockerUnusable, ExitCode, NotRunning
+from draftgate.errors import AlreadyRunning, DockerUnusable, ExitCode, NotRunning
 from draftgate.host.files import private_folder, replace_file
+from draftgate.runtime.state import StateFolder
 from draftgate.settings import settings
 
-PROJECT = "draftgate"
+_PROJECT = "draftgate"
 # What stands around engines.
 AROUND = frozenset({"box", "sidecar", "prometheus", "grafana", "gpu-metrics"})
 # By nothing, Ctrl-C or SIGTERM.
@@ -28,6 +29,7 @@ _SETTING = "DRAFTGATE_STATE_DIR"
 _OLDEST_ENGINE = (20, 10)
 _OLDEST_COMPOSE = (2, 20)
 _ASK_SECONDS = 15
+_NOT_OURS = frozenset({"COMPOSE_FILE", "COMPOSE_PROFILES", "COMPOSE_ENV_FILES"})
 # Written by docker/offline: images that stand in for those of a registry.
 _OFFLINE = "docker/offline.env"
 
@@ -85,31 +87,57 @@ def usable() -> bool:
 
 
 def compose_file() -> Path:
-    """What `up` wrote, where `down` and `logs` find it again."""
+    """What `up` writes."""
     return private_folder(settings().state_dir, _SETTING) / "compose.yaml"
 
 
-def written() -> bool:
-    return compose_file().is_file()
+def lock_folder() -> Path:
+    """The folder of the GPU lock that containers take, on this machine."""
+    return Path(os.environ.get("DRAFTGATE_LOCK") or "/run/lock") / "draftgate"
 
 
-def write_compose(text: str) -> Path:
-    path = compose_file()
-    replace_file(path, text)
-    return path
+def up(text: str, profile: str, *, wait: bool) -> int:
+    """Start a profile of the compose.yaml ``text`` and what stands around it.
+
+    Images are built where their sources are.
+
+    Returns:
+        0, or the exit code of Compose, or with ``wait`` of the engine that ended.
+
+    Raises:
+        AlreadyRunning: another engine's container runs, or another `up` is at work.
+    """
+    file = compose_file()
+    start = compose(file, "--profile", profile, "up", "--detach")
+    with StateFolder(file.parent).alone():
+        refuse_if_running()
+        replace_file(file, text)
+        build = ["--build"] if (data_root() / "docker" / "Dockerfile").is_file() else []
+        code = _run((*start, *build))
+    # Others need not be kept from `down` while an engine starts.
+    if code == 0 and wait:
+        code = _run((*start, "--wait", "--no-recreate"))
+        ended = next((one for one in containers() if one.service == profile and one.code), None)
+        return ended.code or code if ended else code
+    return code
 
 
-def up(file: Path, profile: str, *, wait: bool) -> int:
-    """Start a profile and what stands around it; images are built where their sources are."""
-    options = ["--detach", *(["--wait"] if wait else [])]
-    if (data_root() / "docker" / "Dockerfile").is_file():
-        options.append("--build")
-    return _run(compose(file, "--profile", profile, "up", *options))
+def refuse_if_running() -> None:
+    """Raise AlreadyRunning where an engine's container runs."""
+    running = next((one for one in containers() if one.service not in AROUND and one.code is None), None)
+    if running is not None:
+        raise AlreadyRunning(
+            f"profile {running.service!r} already runs here: {running.state}",
+            where=f"container {running.name}",
+            next_step="draftgate down --runtime docker",
+        )
 
 
-def down(file: Path, *, now: bool) -> int:
-    """Stop everything of the project, running requests first; volumes stay."""
-    return _run(compose(file, "--profile", "*", "down", *(["--timeout", "0"] if now else [])))
+def down(*, now: bool) -> int:
+    """Stop everything of the project, whichever file it came from, running requests first; volumes stay."""
+    words = ("down", "--remove-orphans", *(("--timeout", "0") if now else ()))
+    # By the containers' labels: what runs need not be what a file says by now.
+    return _run(("docker", "compose", "--project-name", project(), *words))
 
 
 def logs(service: str | None, *, follow: bool, lines: int | None) -> Iterator[bytes]:
@@ -137,7 +165,13 @@ def compose(file: Path, *words: str) -> tuple[str, ...]:
     root = data_root()
     offline = root / _OFFLINE
     environment = ("--env-file", str(offline)) if offline.is_file() else ()
-    return ("docker", "compose", "--project-directory", str(root), *environment, "--file", str(file), *words)
+    where = ("--project-name", project(), "--project-directory", str(root), *environment)
+    return ("docker", "compose", *where, "--file", str(file), *words)
+
+
+def project() -> str:
+    """Compose's own variable renames it; an .env file that Compose would find does not."""
+    return os.environ.get("COMPOSE_PROJECT_NAME") or _PROJECT
 
 
 def containers() -> tuple[Container, ...]:
@@ -158,7 +192,7 @@ def exit_code(found: Sequence[Container], *, ready: bool) -> ExitCode:
 
 def _containers() -> Iterator[Container]:
     with _client() as client:
-        label = f"com.docker.compose.project={PROJECT}"
+        label = f"com.docker.compose.project={project()}"
         for one in client.containers.list(all=True, filters={"label": label}):
             state = one.attrs["State"]
             health = state.get("Health", {}).get("Status")
@@ -230,8 +264,12 @@ def _version(text: str) -> tuple[int, ...] | None:
 
 
 def _run(argv: Sequence[str]) -> int:
-    """Run it on this terminal; Ctrl-C reaches it too, and it ends itself."""
-    try:
-        return subprocess.run(argv, check=False).returncode
-    except KeyboardInterrupt:
-        return 130
+    """Run it on this terminal. Ctrl-C reaches it too, and it is left to end itself, in order."""
+    # Not with the user's own files and profiles beside ours.
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
+    with subprocess.Popen(argv, cwd=compose_file().parent, env=environment) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from draftgate.errors import AlreadyRunning, DraftgateError, EngineFailed, ExitCode
@@ -28,8 +26,6 @@ __all__ = ["Plan", "await_ready", "check", "down", "log_path", "plan", "status",
 _ENGINE_LOG = "engine.log"
 _SIDECAR_LOG = "sidecar.log"
 _POLL_SECONDS = 0.2
-# `up` holds the state folder for as long as two processes take to start.
-_PATIENCE_SECONDS = 5.0
 _SIDECAR_STOP_SECONDS = 5.0
 # For a launcher that died before it wrote how long it may take.
 _STOP_SECONDS = 60.0
@@ -45,7 +41,7 @@ def up(planned: Plan) -> Run:
         FolderUnusable: the state folder cannot be made.
     """
     folder = StateFolder(_path())
-    with _alone(folder.path):
+    with folder.alone():
         _refuse_if_running(folder.status())
         _check(planned)
         _clear(folder)
@@ -110,7 +106,7 @@ def down(tell: Callable[[str], None], *, now: bool = False, dry_run: bool = Fals
     folder = StateFolder(_path())
     if dry_run:
         return tuple(_living(folder.status()))
-    with _alone(folder.path):
+    with folder.alone():
         before, launch = folder.status(), folder.launch()
         if before.launcher_pid is not None or before.guard_pid is not None:
             limit = launch.stop_seconds if launch else _STOP_SECONDS
@@ -221,26 +217,6 @@ def writes_log(*, sidecar: bool) -> bool:
     """Whether the one whose log it is lives."""
     now = status()
     return now.sidecar_pid is not None if sidecar else now.launcher_pid is not None
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One `up` or `down` at a time."""
-    descriptor = os.open(folder / "verb.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def taken() -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    try:
-        if not wait_until(taken, _PATIENCE_SECONDS):
-            raise AlreadyRunning("another `draftgate up` or `down` is at work", where=str(folder))
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _path() -> Path:

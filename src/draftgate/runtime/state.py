@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from draftgate.errors import ExitCode
+from draftgate.errors import AlreadyRunning, ExitCode
 from draftgate.host.files import replace_file
-from draftgate.host.processes import ProcessIdentity, boot_id
+from draftgate.host.processes import ProcessIdentity, boot_id, wait_until
 from draftgate.host.session import Session
 from draftgate.launch import record
 from draftgate.launch.phases import Phase
 from draftgate.launch.record import LaunchRecord, read_launch
 
 _FILE_NAME = "run.json"
+# A native `up` holds the state folder for as long as two processes take to start.
+_PATIENCE_SECONDS = 5.0
 _STOPPED_BY_SIGNAL = 128
 
 
@@ -147,6 +152,29 @@ class StateFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One `up` or `down` at a time.
+
+        Raises:
+            AlreadyRunning: another one is at work, and goes on.
+        """
+        descriptor = os.open(self.path / "verb.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+        def taken() -> bool:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        try:
+            if not wait_until(taken, _PATIENCE_SECONDS):
+                raise AlreadyRunning("another `draftgate up` or `down` is at work", where=str(self.path))
+            yield
+        finally:
+            os.close(descriptor)
 
     def run(self) -> Run | None:
         try:
