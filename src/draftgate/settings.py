@@ -13,15 +13,18 @@ from platformdirs import user_data_path, user_state_path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+_SYSTEM = Path("/run/lock")
+
 
 def _shared_lock_dir() -> Path:
     """One folder for all users of the box where the system has one, else the user's own.
 
     The GPU lock only works when everybody who starts an engine takes the same file.
     """
-    system = Path("/run/lock")
-    if os.access(system, os.W_OK):
-        return system / "draftgate"
+    shared = _SYSTEM / "draftgate"
+    # Where only root may make it, as on Fedora, somebody may have made it for all.
+    if os.access(_SYSTEM, os.W_OK) or os.access(shared, os.W_OK):
+        return shared
     return user_state_path("draftgate") / "lock"
 
 
