@@ -16,7 +16,7 @@ DraftgateError
 ├── AddressUnusable      15   an address cannot be listened on (taken, or not this machine's)
 ├── CheckpointUnreadable 16   a model's folder is not there, or a file in it is missing or broken
 ├── AuxLayersRefused     17   an engine cannot feed the drafter the layers that it needs, or not load it
-└── DockerUnusable       18   Docker or Compose is not here, does not run, is too old, or is not for this user
+└── DockerUnusable       18   Docker or Compose is not here, does not run, is too old or forbidden, or failed
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tests.engine.conftest import free_port
 
 # From `up` until an engine answers, its image built.
 START_SECONDS = 240.0
-_OFFLINE = REPOSITORY / "docker" / "offline.env"
+OFFLINE = REPOSITORY / "docker" / "offline.env"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -86,7 +86,7 @@ class Project:
             DockerCompose(
                 REPOSITORY,
                 compose_file_name=self.files,
-                env_file=str(_OFFLINE) if _OFFLINE.is_file() else None,
+                env_file=str(OFFLINE) if OFFLINE.is_file() else None,
                 profiles=[profile],
                 wait=wait,
             ).start()
@@ -171,7 +171,7 @@ class Project:
             time.sleep(0.5)
 
     def _command(self) -> list[str]:
-        offline = ["--env-file", str(_OFFLINE)] if _OFFLINE.is_file() else []
+        offline = ["--env-file", str(OFFLINE)] if OFFLINE.is_file() else []
         return ["docker", "compose", *offline, *(word for file in self.files for word in ("--file", file))]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import requests
 
 from draftgate.errors import ExitCode
 from tests.conftest import REPOSITORY
-from tests.container.conftest import Project
+from tests.container.conftest import OFFLINE, Project
 
 PROFILES = sorted(path.stem for path in (REPOSITORY / "profiles").glob("*.toml"))
 
@@ -156,6 +157,29 @@ def test_a_wrong_base_image_fails_the_build_and_says_why(project: Project) -> No
     done = project.compose("build", "box", check=False)
     assert done.returncode != 0
     assert "draftgate/absent" in done.stderr
+
+
+def test_an_image_built_from_a_clone_that_is_closed_to_others_works(tmp_path: Path) -> None:
+    """As cloned under umask 077: the image's user is another one."""
+    for name in ("docker", "requirements", "profiles", "models", "src"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("*.whl"))
+    for name in ("profiles", "models", "src"):
+        subprocess.run(["chmod", "-R", "go-rwx", tmp_path / name], check=True)
+    offline = OFFLINE.read_text() if OFFLINE.is_file() else ""
+    said = dict(line.split("=", 1) for line in offline.splitlines())
+    base = said.get("DRAFTGATE_BASE", "python:3.11-slim-bookworm")
+    ca = said.get("DRAFTGATE_EXTRA_CA", str(REPOSITORY / "docker" / "no-extra-ca"))
+    words = ["--target", "draftgate", "--build-arg", f"BASE={base}", "--secret", f"id=extra_ca,src={ca}"]
+    build = ["docker", "build", "--quiet", "--file", str(tmp_path / "docker" / "Dockerfile"), *words]
+    image = subprocess.run(
+        [*build, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
+    try:
+        run = ["docker", "run", "--rm", image, "render", "vllm-cpu-eagle"]
+        done = subprocess.run(run, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    finally:
+        subprocess.run(["docker", "rmi", "--force", image], stdout=subprocess.DEVNULL, check=True)
 
 
 def test_the_wrong_image_for_a_profile_is_named(project: Project) -> None:

@@ -80,7 +80,7 @@ def _in_containers(profile: str, text: str, *, wait: bool, wait_lock_seconds: fl
     if not wait_lock_seconds:
         refuse_if_held(containers.lock_folder())
     if dry_run:
-        print(f"would be started with {shlex.join(containers.compose(containers.compose_file(), 'up'))}:")
+        print(f"would be started with {shlex.join(containers.start_command(profile))}:")
         print(text, end="")
         return
     code = containers.up(text, profile, wait=wait)

@@ -96,30 +96,33 @@ def lock_folder() -> Path:
     return Path(os.environ.get("DRAFTGATE_LOCK") or "/run/lock") / "draftgate"
 
 
+def start_command(profile: str) -> tuple[str, ...]:
+    """What `up` runs; images are built where their sources are."""
+    build = ("--build",) if (data_root() / "docker" / "Dockerfile").is_file() else ()
+    return compose(compose_file(), "--profile", profile, "up", "--detach", *build)
+
+
 def up(text: str, profile: str, *, wait: bool) -> int:
     """Start a profile of the compose.yaml ``text`` and what stands around it.
 
-    Images are built where their sources are.
-
     Returns:
-        0, or the exit code of Compose, or with ``wait`` of the engine that ended.
+        0; INTERRUPTED; with ``wait`` also the exit code of the engine that ended.
 
     Raises:
         AlreadyRunning: another engine's container runs, or another `up` is at work.
+        DockerUnusable: Compose failed.
     """
-    file = compose_file()
-    start = compose(file, "--profile", profile, "up", "--detach")
-    with StateFolder(file.parent).alone():
+    with StateFolder(compose_file().parent).alone():
         refuse_if_running()
-        replace_file(file, text)
-        build = ["--build"] if (data_root() / "docker" / "Dockerfile").is_file() else []
-        code = _run((*start, *build))
+        replace_file(compose_file(), text)
+        code = _run(start_command(profile))
     # Others need not be kept from `down` while an engine starts.
     if code == 0 and wait:
-        code = _run((*start, "--wait", "--no-recreate"))
+        code = _run(compose(compose_file(), "--profile", profile, "up", "--wait", "--no-recreate"))
         ended = next((one for one in containers() if one.service == profile and one.code), None)
-        return ended.code or code if ended else code
-    return code
+        if ended is not None and ended.code:
+            return ended.code
+    return _checked(code)
 
 
 def refuse_if_running() -> None:
@@ -137,7 +140,7 @@ def down(*, now: bool) -> int:
     """Stop everything of the project, whichever file it came from, running requests first; volumes stay."""
     words = ("down", "--remove-orphans", *(("--timeout", "0") if now else ()))
     # By the containers' labels: what runs need not be what a file says by now.
-    return _run(("docker", "compose", "--project-name", project(), *words))
+    return _checked(_run(("docker", "compose", "--project-name", project(), *words)))
 
 
 def logs(service: str | None, *, follow: bool, lines: int | None) -> Iterator[bytes]:
@@ -273,3 +276,12 @@ def _run(argv: Sequence[str]) -> int:
                 return process.wait()
             except KeyboardInterrupt:
                 continue
+
+
+def _checked(code: int) -> int:
+    """The exit code of Compose where it is ours too: its others mean something else here."""
+    if code in (0, ExitCode.INTERRUPTED):
+        return code
+    raise DockerUnusable(
+        f"docker compose ended with {code}", why="its own words stand above", next_step="docs/containers.md"
+    )

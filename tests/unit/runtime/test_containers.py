@@ -158,3 +158,32 @@ def container(service: str, state: str, code: int | None = None) -> Container:
 )
 def test_the_exit_code_is_the_engines(found: tuple[Container, ...], ready: bool, code: ExitCode) -> None:
     assert containers.exit_code(found, ready=ready) is code
+
+
+def test_a_failure_of_compose_is_no_code_of_ours(folders: Path, daemon: Daemon) -> None:
+    """Its 15 is a wrong file, and here an address that is taken."""
+    daemon()
+    program(folders, "echo Invalid hostPort: abc >&2; exit 15")
+    with pytest.raises(DockerUnusable, match="docker compose ended with 15"):
+        containers.up("services: {}", "x", wait=False)
+    program(folders, "exit 130")
+    assert containers.up("services: {}", "x", wait=False) == ExitCode.INTERRUPTED
+    program(folders, "exit 1")
+    with pytest.raises(DockerUnusable):
+        containers.down(now=False)
+
+
+def test_what_the_users_environment_says_to_compose(
+    folders: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The project may be named; other files and profiles would be started beside ours."""
+    daemon()
+    program(folders, f'echo "$@ ${{COMPOSE_FILE-none}} ${{COMPOSE_PROFILES-none}}" >>{folders}/said')
+    for name in ("FILE", "PROFILES", "PROJECT_NAME"):
+        monkeypatch.setenv(f"COMPOSE_{name}", f"my-{name}")
+    containers.up("services: {}", "x", wait=False)
+    containers.down(now=True)
+    up, down = (folders / "said").read_text().splitlines()
+    assert up.startswith("compose --project-name my-PROJECT_NAME ")
+    assert up.endswith(" --profile x up --detach --build none none")
+    assert down == "compose --project-name my-PROJECT_NAME down --remove-orphans --timeout 0 none none"
