@@ -182,6 +182,15 @@ def test_an_image_built_from_a_clone_that_is_closed_to_others_works(tmp_path: Pa
         subprocess.run(["docker", "rmi", "--force", image], stdout=subprocess.DEVNULL, check=True)
 
 
+def test_an_image_that_is_not_here_is_asked_of_no_registry(project: Project) -> None:
+    project.environment["DRAFTGATE_SGLANG_CUDA12_IMAGE"] = "draftgate/absent"
+    project.environment["DRAFTGATE_MODELS"] = "/tmp"
+    done = project.compose("create", "sglang", check=False)
+    assert done.returncode != 0
+    assert "No such image: draftgate/absent" in done.stderr
+    assert "Pull" not in done.stderr
+
+
 def test_the_wrong_image_for_a_profile_is_named(project: Project) -> None:
     project.environment["DRAFTGATE_VLLM_CPU_IMAGE"] = "draftgate/sglang-cpu"
     project.compose("--profile", "vllm-cpu", "up", "--detach", "--no-build", "vllm-cpu")

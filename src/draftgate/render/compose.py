@@ -26,12 +26,14 @@ _TMP = "/tmp"  # noqa: S108
 # A second engine may wait as long as it takes; the launcher says whom it waits for.
 WAIT_SECONDS = 7 * 24 * 3600
 _STATE = "/state:uid=10001,gid=10001,mode=0700"
+# Ours are built or loaded: Compose would first ask the public registry, where these names may be anybody's.
+_PULL = "${DRAFTGATE_PULL:-never}"
 _CACHE = "/cache"
 # Working folders of engines, where SGLang tells of each request, which the sidecar reads. In memory, so that
 # nothing of it stays once both are gone.
 _WORK = "work:/state/work"
 _WORK_VOLUME: dict[str, Value] = {
-    "driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": f"uid={USER},gid={USER},mode=0700"}
+    "driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": f"uid={USER},gid={USER},mode=0700,size=1g"}
 }
 # What compilers that engines use would write; XDG_CACHE_HOME, and HOME in the image, catch the rest. It all
 # lies on one volume for each image and profile: what another version compiled would be taken for its own.
@@ -118,6 +120,7 @@ def _build(target: str, **arguments: str) -> dict[str, Value]:
 def _draftgate() -> dict[str, Value]:
     return {
         "image": "${DRAFTGATE_IMAGE:-draftgate/draftgate}",
+        "pull_policy": _PULL,
         "build": _build("draftgate", VERSION=__version__),
         **_hardened(),
     }
@@ -214,6 +217,7 @@ def _engine(one: Service, torch_index: str) -> dict[str, Value]:
     service: dict[str, Value] = {
         "profiles": [profile.name],
         "image": f"${{DRAFTGATE_{variable}_IMAGE:-draftgate/{pin.id}}}",
+        "pull_policy": _PULL,
     }
     if pin.line is Line.CPU:
         service["build"] = _build(

@@ -19,6 +19,8 @@ from tests.conftest import REPOSITORY
 
 ALWAYS_ON = {"box", "sidecar", "prometheus", "grafana"}
 OPTIONAL = {"gpu-metrics"}
+# Images of others.
+THEIRS = {"prometheus", "grafana", "gpu-metrics"}
 
 
 def rendered(*words: str) -> str:
@@ -57,6 +59,14 @@ def test_every_container_is_locked_down(services: dict[str, Any]) -> None:
             assert port.startswith("${DRAFTGATE_BIND:-127.0.0.1}:"), name
 
 
+def test_our_own_images_are_asked_of_no_registry(services: dict[str, Any]) -> None:
+    """Not unless a site says so: there their names may be anybody's."""
+    for name, one in services.items():
+        ours = "draftgate/" in one["image"]
+        assert ours is (name not in THEIRS)
+        assert one.get("pull_policy") == ("${DRAFTGATE_PULL:-never}" if ours else None), name
+
+
 def test_engines_share_the_address_and_publish_nothing(services: dict[str, Any]) -> None:
     for name, one in services.items():
         if name in ALWAYS_ON | OPTIONAL:
@@ -71,9 +81,9 @@ def test_engines_share_their_working_folders_with_the_sidecar_alone(services: di
     """In memory, and for their own user: an API key's file lies there too."""
     volumes = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["volumes"]
     assert volumes["work"]["driver_opts"]["type"] == "tmpfs"
-    assert volumes["work"]["driver_opts"]["o"] == "uid=10001,gid=10001,mode=0700"
+    assert volumes["work"]["driver_opts"]["o"] == "uid=10001,gid=10001,mode=0700,size=1g"
     sharing = {name for name, one in services.items() if "work:/state/work" in one.get("volumes", ())}
-    assert sharing == set(services) - {"box", "prometheus", "grafana"}
+    assert sharing == set(services) - THEIRS - {"box"}
 
 
 def test_the_grace_outlasts_the_drain(services: dict[str, Any]) -> None:
