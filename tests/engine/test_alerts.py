@@ -113,6 +113,8 @@ def _figures(prometheus: Prometheus, served: int) -> str:
     return "\n".join([f"long ones served: {served} in {round(SATURATED_SECONDS)} s", *lines])
 
 
+# One engine for each of these: what a rule goes by has the same name for both.
+@pytest.mark.parametrize("name", ["vllm"])
 @pytest.mark.timeout(1200)
 def test_a_wrong_drafter(start_engine: StartEngine, tmp_path: Path, name: str) -> None:
     made = make(data_root() / "models" / "tiny-drafter", tmp_path / "wrong")["no-lm-head"]
@@ -125,6 +127,7 @@ def test_a_wrong_drafter(start_engine: StartEngine, tmp_path: Path, name: str) -
         assert prometheus.firing() == {"DraftgateAcceptanceLow", "DraftgateSpeculationUseless"}
 
 
+@pytest.mark.parametrize("name", ["sglang"])
 @pytest.mark.timeout(1200)
 def test_no_drafter_though_expected(start_engine: StartEngine, tmp_path: Path, name: str) -> None:
     engine = start_engine(f"{name}-cpu")
