@@ -118,18 +118,15 @@ def _build(target: str, **arguments: str) -> dict[str, Value]:
 
 
 def _draftgate() -> dict[str, Value]:
-    return {
-        "image": "${DRAFTGATE_IMAGE:-draftgate/draftgate}",
-        "pull_policy": _PULL,
-        "build": _build("draftgate", VERSION=__version__),
-        **_hardened(),
-    }
+    return {"image": "${DRAFTGATE_IMAGE:-draftgate/draftgate}", "pull_policy": _PULL, **_hardened()}
 
 
 def _box(engine: int, sidecar: int) -> dict[str, Value]:
     published = {"PORT": engine, "SIDECAR_PORT": sidecar}
     return {
         **_draftgate(),
+        # Here alone, though the sidecar's is the same: Compose would make an image for each.
+        "build": _build("draftgate", VERSION=__version__),
         "entrypoint": ["sleep", "infinity"],
         "restart": "unless-stopped",
         "stop_grace_period": "1s",
