@@ -110,3 +110,24 @@ def test_up_ends_as_the_launch_in_its_container_does(draftgate: Draftgate, tmp_p
     assert "/own/drafter/empty" in draftgate("logs").stdout
     draftgate("status", code=ExitCode.ENGINE_FAILED)
     draftgate("down")
+
+
+@pytest.mark.parametrize(("program", "state"), [("sleep 1000", "paused"), ("false", "restarting")])
+def test_what_only_seems_to_have_ended_is_in_the_way(
+    project: Project, draftgate: Draftgate, program: str, state: str
+) -> None:
+    named = f"{project.environment['COMPOSE_PROJECT_NAME']}-{state}"
+    labels = {"project": project.environment["COMPOSE_PROJECT_NAME"], "service": "mine"}
+    words = [
+        word for key, value in labels.items() for word in ("--label", f"com.docker.compose.{key}={value}")
+    ]
+    run = ["docker", "run", "--detach", "--name", named, "--restart", "always", "--entrypoint", "sh", *words]
+    subprocess.run([*run, "draftgate/draftgate", "-c", program], stdout=subprocess.DEVNULL, check=True)
+    try:
+        if state == "paused":
+            subprocess.run(["docker", "pause", named], stdout=subprocess.DEVNULL, check=True)
+            assert "paused" in draftgate("status", "--runtime", "docker").stdout
+        refused = draftgate("up", "sglang-cpu", "--runtime", "docker", code=ExitCode.ALREADY_RUNNING)
+        assert "profile 'mine' already runs here" in refused.stderr
+    finally:
+        subprocess.run(["docker", "rm", "--force", named], stdout=subprocess.DEVNULL, check=True)

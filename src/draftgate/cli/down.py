@@ -17,7 +17,7 @@ def down(
     dry_run: DryRun = False,
 ) -> None:
     """Stop the engine, running requests finished first, then the sidecar. Ends with 0 when nothing runs."""
-    if of_what_runs(runtime) is Runtime.DOCKER:
+    if of_what_runs(runtime, ours=True) is Runtime.DOCKER:
         from draftgate.runtime import containers
 
         found = containers.containers()

@@ -46,8 +46,12 @@ def for_start(choice: Runtime | None, pin: Pin) -> Runtime:
     return Runtime.NATIVE
 
 
-def of_what_runs(choice: Runtime | None) -> Runtime:
-    """What `down`, `status` and `logs` are about: as told, else docker where only containers are there."""
+def of_what_runs(choice: Runtime | None, *, ours: bool = False) -> Runtime:
+    """What `down`, `status` and `logs` are about: as told, else docker where only containers are there.
+
+    Args:
+        ours: whether untold only what `up` started here counts: the daemon may be other users' too.
+    """
     from draftgate.runtime import containers, native
     from draftgate.runtime.state import State
 
@@ -55,6 +59,6 @@ def of_what_runs(choice: Runtime | None) -> Runtime:
         containers.check()
     if choice is not None:
         return choice
-    if native.status().state is not State.STOPPED:
+    if native.status().state is not State.STOPPED or (ours and not containers.compose_file().is_file()):
         return Runtime.NATIVE
     return Runtime.DOCKER if containers.usable() and containers.containers() else Runtime.NATIVE

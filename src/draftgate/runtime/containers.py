@@ -126,8 +126,9 @@ def up(text: str, profile: str, *, wait: bool) -> int:
 
 
 def refuse_if_running() -> None:
-    """Raise AlreadyRunning where an engine's container runs."""
-    running = next((one for one in containers() if one.service not in AROUND and one.code is None), None)
+    """Raise AlreadyRunning where an engine's container runs, or will by itself."""
+    engines = [one for one in containers() if one.service not in AROUND]
+    running = next((one for one in engines if one.code is None or one.state == "restarting"), None)
     if running is not None:
         raise AlreadyRunning(
             f"profile {running.service!r} already runs here: {running.state}",
@@ -199,7 +200,8 @@ def _containers() -> Iterator[Container]:
         for one in client.containers.list(all=True, filters={"label": label}):
             state = one.attrs["State"]
             health = state.get("Health", {}).get("Status")
-            running = state["Status"] == "running"
+            # Paused too; one that Docker starts again and again is not.
+            running = state["Running"] and not state["Restarting"]
             yield Container(
                 service=one.labels.get("com.docker.compose.service", ""),
                 name=one.name,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
+import signal
 import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +18,7 @@ import pytest
 from draftgate.cli.runtime import Runtime, for_start, of_what_runs
 from draftgate.engine.pins import PINS
 from draftgate.errors import DockerUnusable, EngineMissing, ExitCode
+from draftgate.host.processes import wait_until
 from draftgate.runtime import containers
 from draftgate.runtime.containers import Container
 from draftgate.settings import settings
@@ -142,6 +147,19 @@ def container(service: str, state: str, code: int | None = None) -> Container:
     return Container(service, f"draftgate-{service}-1", state, code, "image", "2026-01-01T00:00:00Z")
 
 
+def test_untold_only_what_was_started_here_is_stopped(
+    folders: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers that somebody started with Compose are seen, and no more."""
+    program(folders, "echo 2.26.1")
+    daemon()
+    monkeypatch.setattr(containers, "containers", lambda: (container("a", "running"),))
+    assert of_what_runs(None) is Runtime.DOCKER
+    assert of_what_runs(None, ours=True) is Runtime.NATIVE
+    containers.compose_file().touch()
+    assert of_what_runs(None, ours=True) is Runtime.DOCKER
+
+
 @pytest.mark.parametrize(
     ("found", "ready", "code"),
     [
@@ -187,3 +205,24 @@ def test_what_the_users_environment_says_to_compose(
     assert up.startswith("compose --project-name my-PROJECT_NAME ")
     assert up.endswith(" --profile x up --detach --build none none")
     assert down == "compose --project-name my-PROJECT_NAME down --remove-orphans --timeout 0 none none"
+
+
+def test_ctrl_c_leaves_compose_to_end_itself(folders: Path) -> None:
+    """In its own time, whatever that is: killed in the middle it leaves half a composition."""
+    program(
+        folders,
+        f"""PATH=/usr/bin:/bin
+trap 'sleep 1; touch {folders}/ended; exit 130' INT
+touch {folders}/started
+while :; do sleep 0.1; done""",
+    )
+    code = "import sys; from draftgate.runtime import containers; sys.exit(containers.down(now=False))"
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as process:
+        try:
+            assert wait_until((folders / "started").exists, 60)
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(60) == ExitCode.INTERRUPTED
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert (folders / "ended").exists()
