@@ -75,8 +75,13 @@ def up(
 def _in_containers(profile: str, text: str, *, wait: bool, wait_lock_seconds: float, dry_run: bool) -> None:
     from draftgate.host.lock import refuse_if_held
     from draftgate.runtime import containers
+    from draftgate.settings import settings
 
     containers.refuse_if_running()
+    theirs, own = containers.lock_folder(), settings().lock_dir
+    if theirs != own:
+        print(f"note: containers take the GPU lock in {theirs}, native engines in {own}", file=sys.stderr)
+        print(f"  To have one engine at a time, give both one: DRAFTGATE_LOCK_DIR={theirs}", file=sys.stderr)
     if not wait_lock_seconds:
         refuse_if_held(containers.lock_folder())
     if dry_run:

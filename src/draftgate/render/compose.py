@@ -226,7 +226,8 @@ def _engine(one: Service, torch_index: str) -> dict[str, Value]:
             OWN_PACKAGE=pin.own_package or "",
         )
     environment: dict[str, Value] = {
-        "HF_HOME": f"{MODELS}/huggingface",
+        # Nothing is mounted on /models without GPUs, and the root is read-only.
+        "HF_HOME": f"{_CACHE if pin.line is Line.CPU else MODELS}/huggingface",
         "XDG_CACHE_HOME": _CACHE,
         **{name: f"{_CACHE}/{name.lower()}" for name in _caches(one.contract)},
         **one.statements.environment(),

@@ -103,6 +103,8 @@ def test_gpu_profiles_reserve_gpus_and_raise_limits(services: dict[str, Any]) ->
     assert services["vllm-eagle"]["ulimits"] == {"memlock": -1, "stack": 67108864}
     assert services["vllm-eagle"]["shm_size"] == 32 * 2**30
     assert "deploy" not in services["vllm-cpu"]
+    assert services["vllm-eagle"]["environment"]["HF_HOME"] == "/models/huggingface"
+    assert services["vllm-cpu"]["environment"]["HF_HOME"] == "/cache/huggingface"
     assert "ulimits" not in services["vllm-cpu"]
     one = yaml.safe_load(
         rendered("sglang", "--set", 'box.gpu_ids=["0","GPU-5"]', "--set", "parallelism.tensor=2")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from draftgate.cli.runtime import Runtime, for_start, of_what_runs
+from draftgate.cli.up import up
 from draftgate.engine.pins import PINS
 from draftgate.errors import DockerUnusable, EngineMissing, ExitCode
 from draftgate.host.processes import wait_until
@@ -226,3 +227,19 @@ while :; do sleep 0.1; done""",
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     assert (folders / "ended").exists()
+
+
+def test_two_locks_are_told(
+    folders: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(folders, "echo 2.26.1")
+    daemon()
+    monkeypatch.setenv("DRAFTGATE_LOCK", str(folders / "theirs"))
+    up("vllm-cpu", runtime=Runtime.DOCKER, dry_run=True)
+    said = capsys.readouterr()
+    assert f"containers take the GPU lock in {folders}/theirs/draftgate, native engines in" in said.err
+    assert said.out.startswith("would be started with docker compose --project-name draftgate ")
+    monkeypatch.setenv("DRAFTGATE_LOCK_DIR", str(folders / "theirs" / "draftgate"))
+    settings.cache_clear()
+    up("vllm-cpu", runtime=Runtime.DOCKER, dry_run=True)
+    assert capsys.readouterr().err == ""
