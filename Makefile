@@ -24,7 +24,7 @@ unit: venv
 ## contract: what is known of the pinned engines, against their own packages (downloads about 1 GB)
 contract: venv
 	$(DRAFTGATE) engine install $(PROFILE_ENGINE)
-	.venv/bin/pytest -n auto tests/contract
+	.venv/bin/pytest -n auto --dist loadgroup tests/contract
 
 ## kernels: the operators of tools/sgl-kernel-cpu and the model of tools/kimimodel, in the engine's
 ## environment, which has torch, with our pytest

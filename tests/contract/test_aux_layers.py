@@ -22,6 +22,9 @@ from draftgate.errors import AuxLayersRefused, InstallFailed
 from tests.contract.capture_source import SglangSource, VllmSource
 from tools.contracts.pins import download
 
+# One worker, so that each wheel is downloaded once.
+pytestmark = pytest.mark.xdist_group("wheels")
+
 DRAFTERS = Path(__file__).parents[1] / "fixtures" / "drafters" / "kimi.json"
 LLAMA_DRAFTER = "LlamaForCausalLMEagle3"
 
