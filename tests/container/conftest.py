@@ -190,4 +190,11 @@ def project(tmp_path: Path) -> Iterator[Project]:
         }
     )
     yield made
-    made.compose("down", "--volumes", "--timeout", "5", check=False)
+    made.compose("down", "--volumes", "--remove-orphans", "--timeout", "5", check=False)
+    # Those of profiles that compose.yaml does not know.
+    label = f"label=com.docker.compose.project={made.environment['COMPOSE_PROJECT_NAME']}"
+    found = subprocess.run(
+        ["docker", "volume", "ls", "--quiet", "--filter", label], capture_output=True, text=True, check=True
+    )
+    if names := found.stdout.split():
+        subprocess.run(["docker", "volume", "rm", *names], stdout=subprocess.DEVNULL, check=True)
