@@ -52,13 +52,14 @@ BETWEEN = [Version("sglang", number) for number in ("0.5.11", "0.5.12", "0.5.12.
 TARGETS = (
     TargetShape("LlamaForCausalLM", 6),
     TargetShape("LlamaForCausalLM", 8),
+    TargetShape("DeepseekV2ForCausalLM", 8),
     TargetShape("DeepseekV3ForCausalLM", 8),
     TargetShape("KimiK25ForConditionalGeneration", 61),
 )
 
 # Of those, by version, what vLLM runs on Model Runner V2 (config/vllm.py, _is_default_v2_model_runner_model).
 _SECOND_RUNNER = {
-    "0.26.0": frozenset({"LlamaForCausalLM"}),
+    "0.26.0": frozenset({"LlamaForCausalLM", "DeepseekV2ForCausalLM"}),
     "0.33.0": frozenset(target.architecture for target in TARGETS),
 }
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import statistics
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -138,54 +137,53 @@ def measure(name: str, models: Path, out: Path, *, speeds: bool = True) -> Recor
     fast: bench.WithDrafter | None = None
     with Interrupts() as interrupts, Stage(interrupts, lambda text: print(text, flush=True)) as stage:
         with _up(stage, speculative, record, "with drafter", pair, out) as sidecar_url:
-            with record.step("answers with drafter"):
-                fast = bench.measure_with_drafter(speculative, sidecar_url, told, lambda _: None)
-                record.note("with drafter", _receipt(fast.result, speculative))
-                record.note("sidecar counters", asdict(fast.counters))
-            if speeds:
-                _speeds(speculative, record, "with drafter")
-            _keep_expositions(speculative, sidecar_url, out / f"{name}-eagle")
+            if sidecar_url is not None:
+                with record.step("answers with drafter"):
+                    fast = bench.measure_with_drafter(speculative, sidecar_url, told, lambda _: None)
+                    record.note("with drafter", _receipt(fast.result, speculative))
+                    record.note("sidecar counters", asdict(fast.counters))
+                if speeds:
+                    _speeds(speculative, record, "with drafter")
+                _keep_expositions(speculative, sidecar_url, out / f"{name}-eagle")
         with _up(stage, plain, record, "plain", pair, out) as sidecar_url:
-            with record.step("answers plain"):
-                slow = bench.measure_plain(plain, told, lambda _: None)
-                record.note("plain", _receipt(slow, plain))
-                if fast is not None:
-                    found = bench.compare_with_plain(plain, slow, fast.result)
-                    record.note("comparisons", [one.line() for one in found.comparisons])
-            if speeds:
-                _speeds(plain, record, "plain")
-            _keep_expositions(plain, sidecar_url, out / f"{name}-plain")
+            if sidecar_url is not None:
+                with record.step("answers plain"):
+                    slow = bench.measure_plain(plain, told, lambda _: None)
+                    record.note("plain", _receipt(slow, plain))
+                    if fast is not None:
+                        found = bench.compare_with_plain(plain, slow, fast.result)
+                        record.note("comparisons", [one.line() for one in found.comparisons])
+                        if not found.lossless:
+                            record.errors["answers"] = "differ by more than rounding"
+                if speeds:
+                    _speeds(plain, record, "plain")
+                _keep_expositions(plain, sidecar_url, out / f"{name}-plain")
     return record
 
 
 @contextmanager
-def _up(stage: Stage, arm: Arm, record: Record, what: str, pair: Pair, out: Path) -> Iterator[str]:
-    """Starts the arm, yields its sidecar's address, stops it, keeps its log."""
+def _up(stage: Stage, arm: Arm, record: Record, what: str, pair: Pair, out: Path) -> Iterator[str | None]:
+    """Starts the arm, yields its sidecar's address, None where it did not start; stops it, keeps its log."""
     started = None
     with record.step(f"start {what}"):
         started = stage.start(arm, sidecar=True)
     try:
-        if started is not None:
-            yield started.sidecar_url or ""
-        else:
-            yield ""
+        yield started.sidecar_url if started else None
     finally:
         with record.step(f"stop {what}"):
             stage.stop()
         log = native.log_path(sidecar=False)
-        if log.is_file():
-            text = log.read_text(errors="replace")
-            shutil.copyfile(log, out / f"{record.file.stem}-{what.replace(' ', '-')}.log")
-            record.note(
-                f"log lines {what}", {proof: _line(text, pattern) for proof, pattern in pair.expected.items()}
-            )
+        text = log.read_text(errors="replace") if log.is_file() else ""
+        (out / f"{record.file.stem}-{what.replace(' ', '-')}.log").write_text(text)
+        lines = proofs(text, pair.expected)
+        record.errors |= {f"{what}: {proof}": "no such line" for proof, line in lines.items() if line is None}
+        record.note(f"log lines {what}", lines)
 
 
-def _line(log: str, pattern: str) -> str | None:
-    found = next((line for line in log.splitlines() if re.search(pattern, line)), None)
-    if found is None or len(found) < 300:
-        return found
-    return re.search(pattern, found).group()  # type: ignore[union-attr]
+def proofs(log: str, expected: Mapping[str, str]) -> dict[str, str | None]:
+    """By what it proves, the first text of the log that matches; None where nothing does."""
+    found = {proof: re.search(pattern, log) for proof, pattern in expected.items()}
+    return {proof: match.group() if match else None for proof, match in found.items()}
 
 
 def _speeds(arm: Arm, record: Record, what: str) -> None:

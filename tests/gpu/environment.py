@@ -11,32 +11,14 @@ made.
 from __future__ import annotations
 
 import argparse
-import io
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-class Joined(io.RawIOBase):
-    """The parts of one archive as one stream."""
-
-    def __init__(self, parts: list[Path]) -> None:
-        self._files = [part.open("rb") for part in parts]
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while self._files:
-            count = self._files[0].readinto(buffer)
-            if count:
-                return count
-            self._files.pop(0).close()
-        return 0
 
 
 def unpack(parts: Path, into: Path) -> None:
@@ -46,9 +28,12 @@ def unpack(parts: Path, into: Path) -> None:
         done = into / f".{name}"
         if done.exists():
             continue
-        stream = io.BufferedReader(Joined(sorted(parts.glob(f"{name}.*"))), 2**20)
-        with tarfile.open(fileobj=stream, mode="r|xz") as archive:
-            archive.extractall(into, filter="tar")
+        with tempfile.TemporaryFile() as whole:
+            for part in sorted(parts.glob(f"{name}.*")):
+                whole.write(part.read_bytes())
+            whole.seek(0)
+            with tarfile.open(fileobj=whole, mode="r:xz") as archive:
+                archive.extractall(into, filter="tar")
         done.touch()
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from draftgate import receipt
@@ -42,28 +42,21 @@ def measure_all(engine: str, models: Path, work: Path, out: Path) -> None:
     waiting = [
         name for name in (GOOD, *(fault.name for fault in FAULTS)) if not _file(out, engine, name).is_file()
     ]
-    running: list[subprocess.Popen[bytes]] = []
-    while waiting or running:
-        while waiting and len(running) < LANES:
-            running.append(_start(engine, waiting.pop(0), models, work, out))
-        done = next((process for process in running if process.poll() is not None), None)
-        if done is None:
-            time.sleep(0.5)
-            continue
-        running.remove(done)
+    with ThreadPoolExecutor(LANES) as lanes:
+        list(lanes.map(lambda name: _run(engine, name, models, work, out), waiting))
 
 
 def _file(out: Path, engine: str, name: str) -> Path:
     return out / f"wrong-{engine}-{name}.json"
 
 
-def _start(engine: str, name: str, models: Path, work: Path, out: Path) -> subprocess.Popen[bytes]:
+def _run(engine: str, name: str, models: Path, work: Path, out: Path) -> None:
     own = work / f"lane-{engine}-{name}"
     environment = os.environ | {"DRAFTGATE_STATE_DIR": f"{own}/state", "DRAFTGATE_LOCK_DIR": f"{own}/lock"}
     command = [sys.executable, "-m", "tests.gpu", "wrong-one", engine, name, "--models", str(models)]
     own.mkdir(parents=True, exist_ok=True)
-    log = (own / "log").open("wb")
-    return subprocess.Popen([*command, "--out", str(out)], env=environment, stdout=log, stderr=log)
+    with (own / "log").open("wb") as log:
+        subprocess.run([*command, "--out", str(out)], env=environment, stdout=log, stderr=log, check=False)
 
 
 def collect(engine: str, out: Path) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from draftgate.bench.lossless import HALF_TIE_NATS, TIE_NATS, Losslessness, compare_all
+from draftgate.bench.lossless import Losslessness, compare_all, tie_nats
 from draftgate.bench.run import Result, run
 from draftgate.bench.stage import Arm
 from draftgate.bench.subject import endpoint_of
@@ -114,8 +114,7 @@ def compare_with_plain(arm: Arm, plain: Result, speculative: Result) -> Lossless
             engine.base_url, engine.model, prefix, api_key=engine.api_key, dialect=dialect
         )
 
-    # What "auto" comes to is in config.json; of the types that engines serve in, only float32 is finer.
-    tie = TIE_NATS if arm.profile.target.dtype == "float32" else HALF_TIE_NATS
+    tie = tie_nats(arm.profile.target.dtype)
     return Losslessness(compare_all(plain.load.records, speculative.load.records, ask, tie))
 
 

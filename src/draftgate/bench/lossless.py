@@ -18,6 +18,15 @@ TIE_NATS = 1e-3
 # bfloat16 has 8 significant bits: between 8 and 16, where logits lie, neighbours are 1/16 apart. This is two.
 HALF_TIE_NATS = 0.125
 
+
+def tie_nats(dtype: str) -> float:
+    """Where a rounding tie ends for a target of this type, as a profile states it.
+
+    What "auto" comes to is in config.json; of the types that engines serve in, only float32 is finer.
+    """
+    return TIE_NATS if dtype == "float32" else HALF_TIE_NATS
+
+
 Asker = Callable[[Sequence[int]], dict[int, float]]
 
 

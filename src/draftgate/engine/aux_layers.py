@@ -67,8 +67,8 @@ def reading(pin: Pinned | str, target: TargetShape, ids: AuxIds) -> Reading:
     Raises:
         AuxLayersUnknown: the version or the target's implementation was not read.
     """
-    rules, family = rules_for(pin), family_of(target)
-    for key, offset in rules.keys_for(family):
+    rules = rules_for(pin)
+    for key, offset in rules.keys_for(target):
         found = _value(ids, key)
         if found or (found is not None and rules.empty_counts):
             return Reading(key, _shifted(found, offset))

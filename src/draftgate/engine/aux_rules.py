@@ -72,7 +72,7 @@ class Rules:
     Attributes:
         keys: read in this order, with what is added to each id; the first one that gives ids counts.
         by_family: instead of what ``keys`` say is added, for targets of that family.
-        family_keys: instead of ``keys``, for targets of that family.
+        keys_of: instead of ``keys``, for targets of that architecture.
         empty_counts: an empty list is taken as such, not as an absent key.
         embeddings: families of which the input of layer 0 can be taken.
         last_output: families of which the output of the last layer (the input of layer n) can be taken.
@@ -95,7 +95,7 @@ class Rules:
     drafters: frozenset[str]
     sources: tuple[str, ...]
     by_family: tuple[tuple[Family, Offset], ...] = ()
-    family_keys: tuple[tuple[Family, tuple[tuple[str, Offset], ...]], ...] = ()
+    keys_of: tuple[tuple[str, tuple[tuple[str, Offset], ...]], ...] = ()
     empty_counts: bool = False
     embeddings: frozenset[Family] = frozenset()
     last_output: frozenset[Family] = frozenset()
@@ -105,10 +105,14 @@ class Rules:
     extra_norms: frozenset[str] = frozenset()
     title: str = ""
 
-    def keys_for(self, family: Family) -> tuple[tuple[str, Offset], ...]:
-        """What is read for targets of ``family``, and what is added."""
-        keys = dict(self.family_keys).get(family, self.keys)
-        added = dict(self.by_family).get(family)
+    def keys_for(self, target: TargetShape) -> tuple[tuple[str, Offset], ...]:
+        """What is read for ``target``, and what is added.
+
+        Raises:
+            AuxLayersUnknown: its implementation was not read.
+        """
+        keys = dict(self.keys_of).get(target.architecture, self.keys)
+        added = dict(self.by_family).get(family_of(target))
         return tuple((key, added or offset) for key, offset in keys)
 
 
@@ -183,7 +187,10 @@ _VLLM_0_26 = replace(
     # Dense targets run on Model Runner V2; of those with experts only DeepSeek-V2 does, the others on V1
     # (config/vllm.py:620).
     keys=((TOP_LEVEL, Offset.NONE), (TARGET_LAYER_IDS, Offset.ONE)),
-    family_keys=((Family.DEEPSEEK, ((TOP_LEVEL, Offset.NONE), (NESTED, Offset.NONE))),),
+    keys_of=tuple(
+        (name, ((TOP_LEVEL, Offset.NONE), (NESTED, Offset.NONE)))
+        for name in ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration")
+    ),
     extra_norms=_VLLM_0_32_DRAFTERS - _VLLM_DEEPSEEK_DRAFTERS,
     drafters=_VLLM_0_32_DRAFTERS - {SPECULATORS_DRAFTER},
     sources=(

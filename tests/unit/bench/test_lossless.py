@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from draftgate.bench.lossless import (
+    HALF_TIE_NATS,
     TIE_NATS,
     Comparison,
     Losslessness,
@@ -13,6 +14,7 @@ from draftgate.bench.lossless import (
     compare_all,
     first_difference,
     judge,
+    tie_nats,
 )
 
 from .conftest import Make
@@ -77,6 +79,19 @@ def test_the_first_difference_is_judged_on_the_exact_prefix(make: Make) -> None:
 )
 def test_judge(likeliest: dict[int, float], outcome: Outcome, gap: float | None) -> None:
     assert judge(likeliest, plain=7, speculative=9) == (outcome, gap if gap is None else pytest.approx(gap))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gap", "outcome"),
+    [
+        ("float32", 2 * TIE_NATS, Outcome.DIFFERENT),
+        ("bfloat16", 2 * TIE_NATS, Outcome.TIE),
+        ("auto", 0.9 * HALF_TIE_NATS, Outcome.TIE),
+        ("auto", 1.1 * HALF_TIE_NATS, Outcome.DIFFERENT),
+    ],
+)
+def test_a_coarser_type_has_wider_ties(dtype: str, gap: float, outcome: Outcome) -> None:
+    assert judge({7: -0.5, 9: -0.5 - gap}, 7, 9, tie_nats(dtype))[0] is outcome
 
 
 def test_an_early_end_is_no_tie(make: Make) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from draftgate.cli.load import load
-from draftgate.settings import settings
 from tests.gpu import arms
 from tests.gpu.environment import unpack
 from tests.gpu.wrong import collect
@@ -19,11 +17,8 @@ PROFILES = Path(arms.__file__).with_name("profiles")
 
 
 @pytest.fixture
-def own_profiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTGATE_PROFILE_PATH", str(PROFILES))
-    settings.cache_clear()
-    yield
-    settings.cache_clear()
 
 
 def test_an_archive_in_parts_is_unpacked_once(tmp_path: Path) -> None:
@@ -76,3 +71,12 @@ def test_answers_are_compared_with_the_good_drafter_s(tmp_path: Path) -> None:
     for name, answers in (("good", '["a", "b"]'), ("no-d2t", '["a", "c"]')):
         (tmp_path / f"wrong-vllm-{name}.json").write_text(f'{{"entry": {{}}, "answers": {answers}}}')
     assert collect("vllm", tmp_path) == {"good": {"equal_answers": 2}, "no-d2t": {"equal_answers": 1}}
+
+
+def test_what_a_log_does_not_say_is_not_proved() -> None:
+    # As vLLM 0.26.0 writes them; it chose MARLIN where this was seen.
+    log = "INFO Using AttentionBackendEnum.TRITON_MLA backend.\nUsing 'TRITON' WNA16 MoE backend.\n"
+    assert arms.proofs(log, arms.PAIRS["vllm"].expected) == {
+        "latent attention in Triton": "Using AttentionBackendEnum.TRITON_MLA",
+        "experts in Marlin": None,
+    }

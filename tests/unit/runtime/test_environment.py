@@ -8,7 +8,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -28,12 +28,12 @@ from draftgate.runtime.environment import (
 from draftgate.settings import settings
 
 
-def wheel(folder: Path, name: str, version: str, *, requires: str = "") -> str:
-    """Write a wheel with one empty module; returns its sha256."""
+def wheel(folder: Path, name: str, version: str, *, requires: str = "", more: str = "") -> str:
+    """Write a wheel with one empty module, or with ``more`` as its version.py; returns its sha256."""
     info = f"{name}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}"
+    metadata = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n{requires}"
     files = {
-        f"{name}.py": "",
+        **({f"{name}/__init__.py": "", f"{name}/version.py": more} if more else {f"{name}.py": ""}),
         f"{info}/METADATA": metadata,
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
@@ -86,6 +86,27 @@ def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TinyPin]:
         lock_path=lock,
     )
     settings.cache_clear()
+
+
+@pytest.mark.parametrize(("built", "cuda"), [("1.0+cu128", True), ("1.0+cu130", True), ("1.0+cu128", False)])
+def test_for_a_gpu_torch_is_in_the_lock_and_says_its_cuda_itself(
+    pin: TinyPin, tmp_path: Path, built: str, cuda: bool
+) -> None:
+    (tmp_path / "wheels/torch-1.0+cpu-py3-none-any.whl").unlink()  # pip would prefer it
+    wheels = {"tiny_engine": "0.1", "torch": "1.0"} | ({"nvidia_cuda_runtime": "12.8"} if cuda else {})
+    for name, version in wheels.items():
+        more = f"__version__ = {built!r}\n" if name == "torch" else ""
+        digest = wheel(tmp_path / "wheels", name, version, more=more)
+        wheels[name] = f"{name.replace('_', '-')}=={version} --hash=sha256:{digest}\n"
+    pin.lock.write_text("".join(wheels.values()))
+    gpu = replace(pin, line=Line.CUDA12, torch="1.0+cu128")
+    if built == gpu.torch and cuda:
+        made = install(gpu, lambda _: None)
+        assert (made.torch, made.torch_source) == ("1.0+cu128", "the lock")
+        return
+    with pytest.raises(InstallFailed, match="not what was asked for"):
+        install(gpu, lambda _: None)
+    assert installed(gpu) is None
 
 
 def test_install_list_and_remove(pin: TinyPin) -> None:
